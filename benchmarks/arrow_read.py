@@ -34,7 +34,7 @@ def arrow_read(run: Run) -> Iterator[Row]:
                 start = time.perf_counter()
                 rows = sum(found.num_rows for found in arrow.read_stream(queue.broker, "t", 0, count))
                 spent = time.perf_counter() - start
-                assert rows == count, f"read {rows} rows, wanted {count}"
+                assert rows == count, f"read {rows} rows, expected {count}"
                 return count / spent
 
             read()

@@ -81,7 +81,7 @@ async def published(server: str, pid: int, kind: str, number: int) -> dict[str, 
         found = meter.read(number)
         there = (await subscription.stats()).backlog
         if there != number + warm:
-            raise RuntimeError(f"{there} messages are at the server, wanted {number + warm}")
+            raise RuntimeError(f"{there} messages are at the server, expected {number + warm}")
         await subscription.delete()
         await topic.delete()
     return found
@@ -116,7 +116,7 @@ async def drained(server: str, pid: int, number: int) -> dict[str, float]:
         await consume(subscription, number)
         found = meter.read(number)
         if there := (await subscription.stats()).backlog:
-            raise RuntimeError(f"{there} messages are still at the server, wanted none")
+            raise RuntimeError(f"{there} messages are still at the server, expected none")
         await subscription.delete()
         await topic.delete()
     return found

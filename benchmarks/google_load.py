@@ -46,7 +46,7 @@ def publish_and_subscribe(address: str, pid: int, number: int) -> dict[str, floa
             future.result(DEADLINE)
         with arrived:
             if not arrived.wait_for(lambda: len(seen) >= total, DEADLINE):
-                raise RuntimeError(f"{len(seen)} messages came, wanted {total}")
+                raise RuntimeError(f"{len(seen)} messages came, expected {total}")
 
     pull = subscriber.subscribe(subscription, callback)
     # The first tenth makes connections and threads.

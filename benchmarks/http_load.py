@@ -104,7 +104,7 @@ async def publish_batch(connection: Connection) -> None:
 
 async def take_batch(connection: Connection) -> None:
     ids = MESSAGE_ID.findall(await connection.ask(CONSUME_BATCH))
-    assert len(ids) == BATCH, f"{len(ids)} messages came, wanted {BATCH}"
+    assert len(ids) == BATCH, f"{len(ids)} messages came, expected {BATCH}"
     await connection.ask(
         posted(b'{"command":"queue.ack_batch","request_id":"1","payload":{"queue":"load","message_ids":[%b]}}' % b",".join(ids))
     )

@@ -67,7 +67,7 @@ def recover(directory: Path, count: int) -> dict[str, float]:
     queue = MessageQueue(data_dir=directory)
     opened = time.perf_counter() - start
     backlog = queue.stats("s").backlog
-    assert backlog == count, f"a backlog of {backlog}, wanted {count}"
+    assert backlog == count, f"a backlog of {backlog}, expected {count}"
     start = time.perf_counter()
     pulled = queue.pull("s", 100)
     assert pulled, "something can be pulled"

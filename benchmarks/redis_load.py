@@ -114,7 +114,7 @@ def measured(client: redis.Redis, pid: int, kind: str, number: int, run: Callabl
     found = meter.read(number)
     there, wanted = client.xlen(stream), number if kind == "drain" else number + warm_up(number)
     if there != wanted:
-        raise RuntimeError(f"{there} messages are at the server, wanted {wanted}")
+        raise RuntimeError(f"{there} messages are at the server, expected {wanted}")
     if kind == "drain" and (pending := client.xpending(stream, GROUP)["pending"]):
         raise RuntimeError(f"{pending} messages are not acked")
     client.delete(stream)

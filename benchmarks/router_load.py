@@ -151,9 +151,9 @@ async def through(url: str, number: int, *, uri: str, house: House, pools: int =
         await feed.source.flush()
         depth = await feed.source.depth()
         if depth is not None and depth.pending + depth.not_visible:
-            raise RuntimeError(f"the queue holds {depth} at the end, wanted nothing")
+            raise RuntimeError(f"the queue holds {depth} at the end, expected nothing")
         if (got := await asyncio.to_thread(counted, url) - before) != number:
-            raise RuntimeError(f"the target got {got} messages, wanted {number}")
+            raise RuntimeError(f"the target got {got} messages, expected {number}")
         return figures
 
 

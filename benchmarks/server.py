@@ -69,7 +69,7 @@ def grpc_client(server: ServerProcess, kind: str, number: int) -> Figures:
     if kind in ("through", "drain", "latency"):
         counts = [metric(server, f"{each}_total") for each in ("topic_published", "subscription_delivered", "subscription_acked")]
         if counts != [number] * 3:
-            raise RuntimeError(f"the server counted {counts} messages published, delivered and acked, wanted {number} of each")
+            raise RuntimeError(f"the server counted {counts} messages published, delivered and acked, expected {number} of each")
     return found
 
 
@@ -173,7 +173,7 @@ def h2load(port: int, pid: int, body: Path, number: int, server: ServerProcess |
     found = re.search(r"([\d.]+) req/s", done.stdout)
     assert found is not None, done.stdout
     if server is not None and (after := metric(server, "topic_published_total")) != before + number:
-        raise RuntimeError(f"{after - before} messages were published, wanted {number}")
+        raise RuntimeError(f"{after - before} messages were published, expected {number}")
     return {"rate": float(found[1]), "server_us": (cpu_seconds(pid) - cpu) / number * 1e6}
 
 

@@ -106,7 +106,7 @@ def read(url: str, data_dir: str, count: int, turns: int, where: Path) -> Figure
     for name in ("endpoint", "path"):
         works[name]()
         found = spark.read.parquet(str(where / name)).count()
-        assert found == count, f"{name}: {found} rows, wanted {count}"
+        assert found == count, f"{name}: {found} rows, expected {count}"
     return alternate(turns, {name: lambda work=work: timed(count, work) for name, work in works.items()})  # type: ignore[misc]  # a default cannot be typed
 
 

@@ -80,8 +80,8 @@ class InvalidArgument(PenstockError):
 
     @classmethod
     def of(cls, name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
-        """The usual sentence: which argument, what it was, what was wanted."""
-        return cls(f"{name} is {short_repr(value)}, wanted {wanted}", hint=hint)
+        """The usual sentence: which argument, what it was, what was expected."""
+        return cls(f"{name} is {short_repr(value)}, expected {wanted}", hint=hint)
 
 
 class InvalidAckId(InvalidArgument):
@@ -142,7 +142,7 @@ class InvalidPriority(InvalidArgument):
         return type(self), self.args, {"shown": self.shown}
 
     def __str__(self) -> str:
-        return f"Invalid priority: {self.shown}, wanted an integer from 0 to 9"
+        return f"Invalid priority: {self.shown}, expected an integer from 0 to 9"
 
 
 class TransformFailed(InvalidArgument):

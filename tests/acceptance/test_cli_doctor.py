@@ -92,7 +92,7 @@ def test_a_server_that_cannot_be_reached_is_a_problem(penstock: Penstock, subtes
     for address, said in (
         ("http://127.0.0.1:1", "refused"),
         ("penstock://127.0.0.1:1", "refused"),
-        ("ftp://x", "wanted the address of a server"),
+        ("ftp://x", "expected the address of a server"),
         ("http://127.0.0.1:99999", "with a port from 1 to 65535"),
     ):
         with subtests.test(address=address):

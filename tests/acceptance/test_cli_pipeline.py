@@ -23,7 +23,7 @@ def test_a_stream_that_is_missing_is_told_before_spark_is_started(penstock: Pens
     wrong = penstock("pipeline", "archive", "--streams", "(")
 
     assert (wrong.code, wrong.out) == (2, "")
-    assert "wanted a regular expression" in wrong.err
+    assert "expected a regular expression" in wrong.err
 
 
 def test_a_missing_java_is_told_with_what_to_install(penstock: Penstock) -> None:

@@ -89,14 +89,17 @@ def test_check_names_a_key_that_means_nothing(penstock: Penstock) -> None:
 
 def test_a_wrong_configuration_is_refused_with_the_place_that_is_wrong(penstock: Penstock, subtests: pytest.Subtests) -> None:
     for config, said in (
-        ({"queues": [{"queueUri": 5}]}, "config.json: queues[0].queueUri is 5, wanted 1 to 2,048 characters"),
-        ({"processingPools": [{"code": "A", "concurrency": -1}]}, "processingPools[0].concurrency is -1, wanted a whole number"),
-        ({"processingPools": [{"concurrency": 1}]}, "processingPools[0].code is None, wanted the name of a pool"),
+        ({"queues": [{"queueUri": 5}]}, "config.json: queues[0].queueUri is 5, expected 1 to 2,048 characters"),
+        (
+            {"processingPools": [{"code": "A", "concurrency": -1}]},
+            "processingPools[0].concurrency is -1, expected a whole number",
+        ),
+        ({"processingPools": [{"concurrency": 1}]}, "processingPools[0].code is None, expected the name of a pool"),
         ('{"queues": [', "config.json: the configuration is not JSON"),
         ({}, "neither queues nor processingPools"),
-        ({"queues": [{"queueUri": "kafka://ann:hunter2@host/orders"}]}, "wanted one that begins with activemq:"),
-        ({"queues": [{"queueUri": "nats://host/orders"}]}, "wanted nats://"),
-        ({"queues": [{"queueUri": "penstock:///orders"}]}, "wanted penstock:///queues/NAME"),
+        ({"queues": [{"queueUri": "kafka://ann:hunter2@host/orders"}]}, "expected one that begins with activemq:"),
+        ({"queues": [{"queueUri": "nats://host/orders"}]}, "expected nats://"),
+        ({"queues": [{"queueUri": "penstock:///orders"}]}, "expected penstock:///queues/NAME"),
     ):
         with subtests.test(config=config):
             write(penstock.folder, config)

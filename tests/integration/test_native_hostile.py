@@ -288,7 +288,7 @@ def test_what_is_wrong_is_refused_and_the_connection_goes_on_where_it_can(port: 
                 assert (kind, call, told) == (REFUSED, 5 if sent[5] not in {ADJUST, CLOSE} else 0, reason)
                 assert client.is_answered()
             assert text
-            assert SECRET not in text or "wanted" in text
+            assert SECRET not in text or "expected" in text
 
 
 def test_what_is_odd_and_right_is_answered(port: int, subtests: pytest.Subtests) -> None:

@@ -813,7 +813,7 @@ async def test_a_backoff_is_set_over_resp3_and_synap_rpc() -> None:
         config = queues.manager.config("q")
         assert (config.retry_policy, config.max_retries, config.ack_deadline_secs) == (RetryPolicy(2, 600), 9, 30)
         answer = await resp_ask(client, b"QUPDATE", b"q", b"MIN_BACKOFF", b"9", b"MAX_BACKOFF", b"8")
-        assert answer.startswith(b"-ERR retry_policy.minimum_backoff is 9.0, wanted at most maximum_backoff (8.0)")
+        assert answer.startswith(b"-ERR retry_policy.minimum_backoff is 9.0, expected at most maximum_backoff (8.0)")
     async with binary(SynapRpcServer) as (queues, port), connected(port) as client:
         await client.send(
             frame([1, "QCREATE", [{"Str": "q"}, {"Str": "MIN_BACKOFF"}, {"Str": "1"}, {"Str": "MAX_BACKOFF"}, {"Int": 4}]])
@@ -936,8 +936,8 @@ BAD_REQUESTS: list[tuple[object, str]] = [
     ([1, "QLIST", [{"Int": 1}] * 40], "cannot be read"),
     ([-1, "PING", []], "the id of a request"),
     ([1, "QACK", [{"Str": "q"}]], "message_id is missing"),
-    ([1, "QACK", [{"Str": "q"}, {"Int": 5}]], "message_id is 5, wanted text"),
-    ([1, "QLIST", [{"Str": "q"}]], "wanted at most 0"),
+    ([1, "QACK", [{"Str": "q"}, {"Int": 5}]], "message_id is 5, expected text"),
+    ([1, "QLIST", [{"Str": "q"}]], "expected at most 0"),
     ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "high"}]], "PRIORITY is 'high'"),
     ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "1"}, {"Str": "1"}, {"Str": "MORE"}]], "an option is 'MORE'"),
     ([1, "SUBSCRIBE", [{"Str": "t"}]], "unknown command"),

@@ -189,10 +189,10 @@ def test_a_table_that_cannot_be_written_is_refused_before_a_task_runs(
     spark: SparkSession, place: Place, topic: str, subtests: pytest.Subtests
 ) -> None:
     cases: list[tuple[str, dict[str, str], str]] = [
-        ("select 1 as value", {}, "the type of column 'value' is 'int', wanted string or binary"),
+        ("select 1 as value", {}, "the type of column 'value' is 'int', expected string or binary"),
         ("select parse_json('1') as v", {"payload": "json"}, "column 'v' as JSON: its type is 'variant'"),
         ("select 'x' as value", {"topics": "orders"}, "did you mean topic?"),
-        ("select 'x' as value", {"endpoint": "somewhere"}, "endpoint is 'somewhere', wanted the address of a server"),
+        ("select 'x' as value", {"endpoint": "somewhere"}, "endpoint is 'somewhere', expected the address of a server"),
     ]
     for sql, options, said in cases:
         with subtests.test(said=said):

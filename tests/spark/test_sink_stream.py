@@ -143,7 +143,7 @@ def test_writes_of_foreach_batch_that_have_no_name_are_not_taken_for_one(flow: F
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batch": "1", "query": "q"}, "batch is 1, wanted none in a stream"),
+        ({"batch": "1", "query": "q"}, "batch is 1, expected none in a stream"),
         ({"topics": "x"}, "did you mean topic?"),
     ],
 )

@@ -242,8 +242,8 @@ def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, s
     cases = {
         "no-such-stream": {"subscribe": "no-such-stream"},
         "startingoffset is no option; did you mean startingOffsets": {"subscribe": "a", "startingOffset": "earliest"},
-        "endpoint and path are given, wanted one of them": {"subscribe": "a", "path": "x"},
-        "minPartitions is 'none', wanted a whole number": {"subscribe": "a", "token": "hush-hush", "minPartitions": "none"},
+        "endpoint and path are given, expected one of them": {"subscribe": "a", "path": "x"},
+        "minPartitions is 'none', expected a whole number": {"subscribe": "a", "token": "hush-hush", "minPartitions": "none"},
     }
     for told, options in cases.items():
         with subtests.test(told=told):

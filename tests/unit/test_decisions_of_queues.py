@@ -416,7 +416,7 @@ def test_decision_55_letters_are_put_back_and_removed_by_their_ids(manager: Queu
     assert [letter.message.message_id for letter in manager.dead_letters("tasks")] == [ids[2]]
     assert [row.kind for row in manager.broker.history(ids[4])][-1] == "purged"
     assert manager.stats("others").dead_letters == 1
-    with pytest.raises(InvalidArgument, match="wanted one or the other"):
+    with pytest.raises(InvalidArgument, match="expected one or the other"):
         manager.redrive("tasks", where=lambda letter: True, message_ids=ids)
 
 

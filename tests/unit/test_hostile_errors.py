@@ -34,7 +34,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "InvalidArgument": errors.InvalidArgument.of("count", 0, "an integer, 1 or more", hint="count from 1"),
     "InvalidAckId": errors.InvalidAckId("nonsense"),
     "DeadLetterCycle": errors.DeadLetterCycle(["orders", "failed", "orders"]),
-    "InvalidFilter": errors.InvalidFilter("attributes.k == 1", 13, "found `==`, wanted `=` or `!=`"),
+    "InvalidFilter": errors.InvalidFilter("attributes.k == 1", 13, "found `==`, expected `=` or `!=`"),
     "InvalidPriority": errors.InvalidPriority(10),
     "TransformFailed": errors.TransformFailed("redact", "threw: TypeError"),
     "NotFound": errors.NotFound("it"),

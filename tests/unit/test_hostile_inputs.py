@@ -53,18 +53,18 @@ def _names() -> Iterator[Hostile]:
         "dead letters to": ("dead_letter_policy.dead_letter_topic", lambda w, name: DeadLetters(name)),
     }
     bad: list[tuple[str, object, str]] = [
-        ("None", None, "is None, wanted a non-empty string"),
-        ("a number", 7, "is 7, wanted a non-empty string"),
-        ("bytes", b"orders", "is b'orders', wanted a non-empty string"),
-        ("a list", ["orders"], "is ['orders'], wanted a non-empty string"),
-        ("nothing", "", "is '', wanted a non-empty string"),
-        ("a line break", "a\nb", "is 'a\\nb', wanted a name without control characters"),
-        ("a NUL", "a\0", "is 'a\\x00', wanted a name without control characters"),
-        ("a DEL", "a\x7f", "is 'a\\x7f', wanted a name without control characters"),
-        ("a lone surrogate", "a\ud800", "is 'a\\ud800', wanted text that UTF-8 can encode"),
-        ("1025 bytes", "n" * 1025, "is 1025 bytes long, wanted at most 1024"),
-        ("1026 bytes in 513 letters", "é" * 513, "is 1026 bytes long, wanted at most 1024"),
-        ("10 MiB", "n" * MIB10, f"is {MIB10} bytes long, wanted at most 1024"),
+        ("None", None, "is None, expected a non-empty string"),
+        ("a number", 7, "is 7, expected a non-empty string"),
+        ("bytes", b"orders", "is b'orders', expected a non-empty string"),
+        ("a list", ["orders"], "is ['orders'], expected a non-empty string"),
+        ("nothing", "", "is '', expected a non-empty string"),
+        ("a line break", "a\nb", "is 'a\\nb', expected a name without control characters"),
+        ("a NUL", "a\0", "is 'a\\x00', expected a name without control characters"),
+        ("a DEL", "a\x7f", "is 'a\\x7f', expected a name without control characters"),
+        ("a lone surrogate", "a\ud800", "is 'a\\ud800', expected text that UTF-8 can encode"),
+        ("1025 bytes", "n" * 1025, "is 1025 bytes long, expected at most 1024"),
+        ("1026 bytes in 513 letters", "é" * 513, "is 1026 bytes long, expected at most 1024"),
+        ("10 MiB", "n" * MIB10, f"is {MIB10} bytes long, expected at most 1024"),
     ]
     for verb, (argument, call) in makers.items():
         for title, name, fragment in bad:
@@ -88,7 +88,7 @@ def _names() -> Iterator[Hostile]:
         yield refused(f"{verb} unknown", lambda w, call=call: call(w, "Orders"), "not found: Orders", missing)
         for name in (["orders"], b"orders", 7):
             yield refused(
-                f"{verb} {name!r}", lambda w, call=call, name=name: call(w, name), f"is {name!r}, wanted a non-empty string"
+                f"{verb} {name!r}", lambda w, call=call, name=name: call(w, name), f"is {name!r}, expected a non-empty string"
             )
     asked: dict[str, Callable[..., object]] = {
         "topic_exists": lambda w, name: w.mq.topic_exists(name),
@@ -98,7 +98,7 @@ def _names() -> Iterator[Hostile]:
         "get_subscriptions_for_topic": lambda w, name: w.mq.get_subscriptions_for_topic(name),
     }
     for verb, call in asked.items():
-        yield refused(f"{verb} of a list", lambda w, call=call: call(w, ["orders"]), "is ['orders'], wanted a string")
+        yield refused(f"{verb} of a list", lambda w, call=call: call(w, ["orders"]), "is ['orders'], expected a string")
     yield refused("a topic twice", lambda w: w.mq.register_topic("orders"), "Topic already exists: orders", AlreadyExists)
     yield refused("a subscription twice", lambda w: w.mq.register_subscription("billing", "other"), "billing", AlreadyExists)
     yield refused(
@@ -125,8 +125,8 @@ def _messages() -> Iterator[Hostile]:
         ("a number", 5),
         ("an object that cannot be shown", Unshowable()),
     ):
-        yield refused(f"publish of {title}", lambda w, value=value: w.mq.publish("orders", value), "wanted a list of Message")
-    yield refused("publish of nothing", lambda w: w.mq.publish("orders", []), "messages is empty, wanted at least one")
+        yield refused(f"publish of {title}", lambda w, value=value: w.mq.publish("orders", value), "expected a list of Message")
+    yield refused("publish of nothing", lambda w: w.mq.publish("orders", []), "messages is empty, expected at least one")
     yield refused("publish of an empty tuple", lambda w: w.mq.publish("orders", ()), "messages is empty")
     good = penstock.Message(b"good")
     for title, message in (
@@ -146,7 +146,7 @@ def _messages() -> Iterator[Hostile]:
         ("nothing of use", Unshowable()),
     ):
         yield refused(f"data that is {title}", publish(Message(data)), "messages[0].data is")
-    yield refused("an empty message", publish(Message()), "messages[0] is empty, wanted data or at least one attribute")
+    yield refused("an empty message", publish(Message()), "messages[0] is empty, expected data or at least one attribute")
     yield refused("an empty message with a key", publish(Message(ordering_key="k")), "messages[0] is empty")
     yield refused("an empty message after a good one", publish(good, Message()), "messages[1] is empty")
     yield refused("10 MiB and a byte", publish(Message(bytes(MIB10 + 1))), f"messages[0] is {MIB10 + 1} bytes")
@@ -163,28 +163,28 @@ def _messages() -> Iterator[Hostile]:
     ):
         yield refused(f"attributes that are {title}", publish(Message(b"x", attributes)), "messages[0].attributes is ")
     for title, key, fragment in (
-        ("empty", "", "is '', wanted a non-empty string"),
-        ("a number", 1, "is 1, wanted a non-empty string"),
-        ("bytes", b"k", "is b'k', wanted a non-empty string"),
-        ("None", None, "is None, wanted a non-empty string"),
-        ("reserved", "googclient", "is 'googclient', wanted a key that does not start with 'goog'"),
-        ("only the reserved prefix", "goog", "is 'goog', wanted a key that does not start with 'goog'"),
-        ("257 bytes", "k" * 257, "is 257 bytes long, wanted at most 256"),
-        ("258 bytes in 129 letters", "é" * 129, "is 258 bytes long, wanted at most 256"),
-        ("a lone surrogate", "\udfff", "is '\\udfff', wanted text that UTF-8 can encode"),
+        ("empty", "", "is '', expected a non-empty string"),
+        ("a number", 1, "is 1, expected a non-empty string"),
+        ("bytes", b"k", "is b'k', expected a non-empty string"),
+        ("None", None, "is None, expected a non-empty string"),
+        ("reserved", "googclient", "is 'googclient', expected a key that does not start with 'goog'"),
+        ("only the reserved prefix", "goog", "is 'goog', expected a key that does not start with 'goog'"),
+        ("257 bytes", "k" * 257, "is 257 bytes long, expected at most 256"),
+        ("258 bytes in 129 letters", "é" * 129, "is 258 bytes long, expected at most 256"),
+        ("a lone surrogate", "\udfff", "is '\\udfff', expected text that UTF-8 can encode"),
     ):
         yield refused(
             f"an attribute key that is {title}", publish(Message(b"x", {key: "v"})), f"messages[0].attributes {fragment}"
         )
     for title, attribute, fragment in (
-        ("None", None, "is None, wanted a string"),
-        ("a number", 1, "is 1, wanted a string"),
-        ("a bool", True, "is True, wanted a string"),
-        ("bytes", b"v", "is b'v', wanted a string"),
-        ("a list", ["v"], "is ['v'], wanted a string"),
-        ("1025 bytes", "v" * 1025, "is 1025 bytes long, wanted at most 1024"),
-        ("1026 bytes in 342 letters", "€" * 342, "is 1026 bytes long, wanted at most 1024"),
-        ("a lone surrogate", "\ud800", "is '\\ud800', wanted text that UTF-8 can encode"),
+        ("None", None, "is None, expected a string"),
+        ("a number", 1, "is 1, expected a string"),
+        ("a bool", True, "is True, expected a string"),
+        ("bytes", b"v", "is b'v', expected a string"),
+        ("a list", ["v"], "is ['v'], expected a string"),
+        ("1025 bytes", "v" * 1025, "is 1025 bytes long, expected at most 1024"),
+        ("1026 bytes in 342 letters", "€" * 342, "is 1026 bytes long, expected at most 1024"),
+        ("a lone surrogate", "\ud800", "is '\\ud800', expected text that UTF-8 can encode"),
     ):
         yield refused(
             f"an attribute value that is {title}",
@@ -192,11 +192,11 @@ def _messages() -> Iterator[Hostile]:
             f"messages[0].attributes['k'] {fragment}",
         )
     for title, key, fragment in (
-        ("None", None, "is None, wanted a string"),
-        ("a number", 0, "is 0, wanted a string"),
-        ("bytes", b"", "is b'', wanted a string"),
-        ("1025 bytes", "k" * 1025, "is 1025 bytes long, wanted at most 1024"),
-        ("a lone surrogate", "\ud800", "is '\\ud800', wanted text that UTF-8 can encode"),
+        ("None", None, "is None, expected a string"),
+        ("a number", 0, "is 0, expected a string"),
+        ("bytes", b"", "is b'', expected a string"),
+        ("1025 bytes", "k" * 1025, "is 1025 bytes long, expected at most 1024"),
+        ("a lone surrogate", "\ud800", "is '\\ud800', expected text that UTF-8 can encode"),
     ):
         yield refused(
             f"an ordering key that is {title}", publish(Message(b"x", ordering_key=key)), f"messages[0].ordering_key {fragment}"
@@ -205,12 +205,12 @@ def _messages() -> Iterator[Hostile]:
         yield refused(
             f"a priority of {priority!r}",
             publish(Message(b"x", priority=priority)),
-            f"priority: {priority!r}, wanted",
+            f"priority: {priority!r}, expected",
             InvalidPriority,
         )
-    yield refused("a priority of 5,000 digits", publish(Message(b"x", priority=10**5000)), "wanted an integer", InvalidPriority)
+    yield refused("a priority of 5,000 digits", publish(Message(b"x", priority=10**5000)), "expected an integer", InvalidPriority)
     yield refused(
-        "a priority that is a function", publish(Message(b"x", priority=lambda: 5)), "wanted an integer", InvalidPriority
+        "a priority that is a function", publish(Message(b"x", priority=lambda: 5)), "expected an integer", InvalidPriority
     )
     for ttl in (
         0,
@@ -227,10 +227,10 @@ def _messages() -> Iterator[Hostile]:
         timedelta(seconds=-1),
         timedelta.max,
     ):
-        yield refused(f"a ttl of {ttl!r}", publish(Message(b"x", ttl=ttl)), f"messages[0].ttl is {ttl!r}, wanted seconds")
+        yield refused(f"a ttl of {ttl!r}", publish(Message(b"x", ttl=ttl)), f"messages[0].ttl is {ttl!r}, expected seconds")
     for at in (NAIVE, math.nan, math.inf, -1, True, "2026-01-01", 1e300, timedelta(days=-1)):
         yield refused(
-            f"a deliver_at of {at!r}", publish(Message(b"x", deliver_at=at)), f"messages[0].deliver_at is {at!r}, wanted"
+            f"a deliver_at of {at!r}", publish(Message(b"x", deliver_at=at)), f"messages[0].deliver_at is {at!r}, expected"
         )
     for producer, sequence, fragment in (
         ("p", None, "messages[0].sequence is None"),
@@ -242,8 +242,8 @@ def _messages() -> Iterator[Hostile]:
         ("p", 1.0, "messages[0].sequence is 1.0"),
         ("p", "1", "messages[0].sequence is '1'"),
         ("p", 1 << 63, "messages[0].sequence is 9223372036854775808"),
-        ("p" * 257, 1, "messages[0].producer_id is 257 bytes long, wanted at most 256"),
-        ("\ud800", 1, "messages[0].producer_id is '\\ud800', wanted text"),
+        ("p" * 257, 1, "messages[0].producer_id is 257 bytes long, expected at most 256"),
+        ("\ud800", 1, "messages[0].producer_id is '\\ud800', expected text"),
     ):
         shown = repr(producer)[:20]
         message = Message(b"x", producer_id=producer, sequence=sequence)
@@ -256,11 +256,15 @@ def _messages() -> Iterator[Hostile]:
 def _deliveries() -> Iterator[Hostile]:
     for count in (0, -1, True, False, 1.0, math.nan, "1", None, 2**70, [1]):
         yield refused(
-            f"pull {count!r}", lambda w, count=count: w.mq.pull("billing", count), f"max_messages is {count!r}, wanted an integer"
+            f"pull {count!r}",
+            lambda w, count=count: w.mq.pull("billing", count),
+            f"max_messages is {count!r}, expected an integer",
         )
     for count in (0, -1, True, 1.5, "1"):
         yield refused(
-            f"peek {count!r}", lambda w, count=count: w.mq.peek("billing", count), f"max_messages is {count!r}, wanted an integer"
+            f"peek {count!r}",
+            lambda w, count=count: w.mq.peek("billing", count),
+            f"max_messages is {count!r}, expected an integer",
         )
     verbs: dict[str, Callable[..., object]] = {
         "ack": lambda w, ack_id: w.mq.ack(ack_id),
@@ -305,13 +309,15 @@ def _deliveries() -> Iterator[Hostile]:
         for verb in ("modify_ack_deadline", "set_ack_deadline"):
             shown = repr(seconds) if seconds != 10**5000 else "a number of 5,000 digits"
             fragment = (
-                f"seconds is {shown}, wanted seconds from 0 to 86400" if seconds != 10**5000 else "wanted seconds from 0 to 86400"
+                f"seconds is {shown}, expected seconds from 0 to 86400"
+                if seconds != 10**5000
+                else "expected seconds from 0 to 86400"
             )
             yield refused(f"{verb} by {shown}", lambda w, v=verb, s=seconds: getattr(w.mq, v)(w.leased.ack_id, s), fragment)
     for verb in ("ack_many", "nack_many"):
         for ids in (None, 7, "abc", b"abc"):
             yield refused(
-                f"{verb} of {ids!r}", lambda w, v=verb, ids=ids: getattr(w.mq, v)(ids), f"ack_ids is {ids!r}, wanted a list"
+                f"{verb} of {ids!r}", lambda w, v=verb, ids=ids: getattr(w.mq, v)(ids), f"ack_ids is {ids!r}, expected a list"
             )
     both = {"time": 0, "offset": 0}
     for targets in ({}, both, {**both, "snapshot": "mark"}, {"offset": 0, "snapshot": "mark"}):
@@ -325,7 +331,7 @@ def _deliveries() -> Iterator[Hostile]:
         yield refused(
             f"seek to offset {offset!r}",
             lambda w, o=offset: w.mq.seek("billing", offset=o),
-            f"offset is {offset!r}, wanted an integer",
+            f"offset is {offset!r}, expected an integer",
         )
     for offset in (5, 2**40):
         yield refused(
@@ -335,7 +341,7 @@ def _deliveries() -> Iterator[Hostile]:
             OutOfRange,
         )
     for time in (NAIVE, -1, math.nan, math.inf, True, "2026-01-01", b""):
-        yield refused(f"seek to time {time!r}", lambda w, t=time: w.mq.seek("billing", time=t), f"time is {time!r}, wanted")
+        yield refused(f"seek to time {time!r}", lambda w, t=time: w.mq.seek("billing", time=t), f"time is {time!r}, expected")
     yield refused(
         "seek to a snapshot of another topic",
         lambda w: w.mq.seek("billing", snapshot="elsewhere"),

@@ -29,17 +29,17 @@ Message: Any = penstock.Message  # Any: the point of this file is to hand over w
 
 def _names() -> Iterator[Hostile]:
     bad: list[tuple[str, object, str]] = [
-        ("None", None, "is None, wanted a non-empty string"),
-        ("a number", 7, "is 7, wanted a non-empty string"),
-        ("True", True, "is True, wanted a non-empty string"),
-        ("bytes", b"tasks", "is b'tasks', wanted a non-empty string"),
-        ("a list", ["tasks"], "is ['tasks'], wanted a non-empty string"),
-        ("nothing", "", "is '', wanted a non-empty string"),
-        ("a line break", "a\nb", "is 'a\\nb', wanted a name without control characters"),
-        ("a NUL", "\0", "is '\\x00', wanted a name without control characters"),
-        ("a lone surrogate", "\udc00", "is '\\udc00', wanted text that UTF-8 can encode"),
-        ("1025 bytes", "n" * 1025, "is 1025 bytes long, wanted at most 1024"),
-        ("1026 bytes in 342 letters", "€" * 342, "is 1026 bytes long, wanted at most 1024"),
+        ("None", None, "is None, expected a non-empty string"),
+        ("a number", 7, "is 7, expected a non-empty string"),
+        ("True", True, "is True, expected a non-empty string"),
+        ("bytes", b"tasks", "is b'tasks', expected a non-empty string"),
+        ("a list", ["tasks"], "is ['tasks'], expected a non-empty string"),
+        ("nothing", "", "is '', expected a non-empty string"),
+        ("a line break", "a\nb", "is 'a\\nb', expected a name without control characters"),
+        ("a NUL", "\0", "is '\\x00', expected a name without control characters"),
+        ("a lone surrogate", "\udc00", "is '\\udc00', expected text that UTF-8 can encode"),
+        ("1025 bytes", "n" * 1025, "is 1025 bytes long, expected at most 1024"),
+        ("1026 bytes in 342 letters", "€" * 342, "is 1026 bytes long, expected at most 1024"),
     ]
     makers: dict[str, tuple[str, Callable[..., object]]] = {
         "create": ("queue", lambda w, name: w.qm.create(name)),
@@ -76,9 +76,11 @@ def _names() -> Iterator[Hostile]:
         yield refused(f"{verb} an unknown queue", lambda w, call=call: call(w, "Tasks"), "Queue not found: Tasks", QueueNotFound)
         for name in (["tasks"], b"tasks", None):
             yield refused(
-                f"{verb} {name!r}", lambda w, call=call, name=name: call(w, name), f"queue is {name!r}, wanted a non-empty string"
+                f"{verb} {name!r}",
+                lambda w, call=call, name=name: call(w, name),
+                f"queue is {name!r}, expected a non-empty string",
             )
-    yield refused("exists of a dict", lambda w: w.qm.exists({}), "queue is {}, wanted a string")
+    yield refused("exists of a dict", lambda w: w.qm.exists({}), "queue is {}, expected a string")
     yield refused("a topic as a queue", lambda w: w.qm.publish("orders", b"x"), "Queue not found: orders", QueueNotFound)
     yield refused("a queue twice", lambda w: w.qm.create("tasks"), "Queue already exists: tasks", AlreadyExists)
     yield refused("publish to a full queue", lambda w: w.qm.publish("tiny", b"x"), "Queue is full: tiny", QueueFull)
@@ -131,7 +133,7 @@ def _publishes() -> Iterator[Hostile]:
         yield refused(
             f"priority={priority!r}",
             lambda w, p=priority: w.qm.publish("tasks", b"x", priority=p),
-            f"Invalid priority: {priority!r}, wanted an integer from 0 to 9",
+            f"Invalid priority: {priority!r}, expected an integer from 0 to 9",
             InvalidPriority,
         )
     yield refused(
@@ -148,7 +150,7 @@ def _publishes() -> Iterator[Hostile]:
             yield refused(
                 f"{name}={value!r}",
                 lambda w, n=name, v=value: w.qm.publish("tasks", b"x", **{n: v}),
-                f"{name} is {value!r}, wanted ",
+                f"{name} is {value!r}, expected ",
             )
     yield refused(
         "delay and deliver_at",
@@ -156,18 +158,18 @@ def _publishes() -> Iterator[Hostile]:
         "delay and deliver_at are both given",
     )
     for title, headers, fragment in (
-        ("a list", [("k", "v")], "headers is [('k', 'v')], wanted a mapping"),
-        ("a str", "k=v", "headers is 'k=v', wanted a mapping"),
-        ("a number", 0, "headers is 0, wanted a mapping"),
-        ("an int key", {1: "v"}, "headers is 1, wanted a non-empty string"),
-        ("an empty key", {"": "v"}, "headers is '', wanted a non-empty string"),
-        ("a name of 64 KiB and a byte", {"k" * 65_537: "v"}, "headers is 65537 bytes long, wanted at most 65536"),
+        ("a list", [("k", "v")], "headers is [('k', 'v')], expected a mapping"),
+        ("a str", "k=v", "headers is 'k=v', expected a mapping"),
+        ("a number", 0, "headers is 0, expected a mapping"),
+        ("an int key", {1: "v"}, "headers is 1, expected a non-empty string"),
+        ("an empty key", {"": "v"}, "headers is '', expected a non-empty string"),
+        ("a name of 64 KiB and a byte", {"k" * 65_537: "v"}, "headers is 65537 bytes long, expected at most 65536"),
         ("64 KiB and a byte together", {"k": "v" * 32_768, "l": "v" * 32_767}, "headers are 65537 bytes with their names"),
-        ("an int value", {"k": 1}, "headers['k'] is 1, wanted a string"),
-        ("a None value", {"k": None}, "headers['k'] is None, wanted a string"),
-        ("a bytes value", {"k": b"v"}, "headers['k'] is b'v', wanted a string"),
-        ("a value of 64 KiB and a byte", {"k": "v" * 65_537}, "headers['k'] is 65537 bytes long, wanted at most 65536"),
-        ("a lone surrogate", {"k": "\ud800"}, "headers['k'] is '\\ud800', wanted text that UTF-8 can encode"),
+        ("an int value", {"k": 1}, "headers['k'] is 1, expected a string"),
+        ("a None value", {"k": None}, "headers['k'] is None, expected a string"),
+        ("a bytes value", {"k": b"v"}, "headers['k'] is b'v', expected a string"),
+        ("a value of 64 KiB and a byte", {"k": "v" * 65_537}, "headers['k'] is 65537 bytes long, expected at most 65536"),
+        ("a lone surrogate", {"k": "\ud800"}, "headers['k'] is '\\ud800', expected text that UTF-8 can encode"),
     ):
         yield refused(f"headers: {title}", lambda w, h=headers: w.qm.publish("tasks", b"x", headers=h), fragment)
     for producer, sequence, fragment in (
@@ -198,13 +200,13 @@ def _deliveries() -> Iterator[Hostile]:
             yield refused(
                 f"consume {name}={value!r}",
                 lambda w, n=name, v=value: w.qm.consume("tasks", **{n: v}),
-                f"{name} is {value!r}, wanted ",
+                f"{name} is {value!r}, expected ",
             )
     for value in (0, -1, True, 1.0, "1", None, 2**41):
         yield refused(
             f"consume_many max_messages={value!r}",
             lambda w, v=value: w.qm.consume_many("tasks", max_messages=v),
-            f"max_messages is {value!r}, wanted an integer",
+            f"max_messages is {value!r}, expected an integer",
         )
     verbs: dict[str, Callable[..., object]] = {
         "ack": lambda w, message_id: w.qm.ack("tasks", message_id),
@@ -259,45 +261,45 @@ def _deliveries() -> Iterator[Hostile]:
         yield refused(f"{title} by another consumer", call, "Consumer not found: w2", ConsumerNotFound)
     for consumer in (7, b"w1", ["w1"]):
         yield refused(
-            f"ack by {consumer!r}", lambda w, c=consumer: w.qm.ack("tasks", w.held, c), f"consumer_id is {consumer!r}, wanted"
+            f"ack by {consumer!r}", lambda w, c=consumer: w.qm.ack("tasks", w.held, c), f"consumer_id is {consumer!r}, expected"
         )
     for seconds in (0, -1, math.nan, math.inf, 86_401, True, "60", None):
         yield refused(
             f"extend by {seconds!r}",
             lambda w, s=seconds: w.qm.extend("tasks", w.held, s),
-            f"seconds is {seconds!r}, wanted seconds",
+            f"seconds is {seconds!r}, expected seconds",
         )
     for requeue in (0, 1, "false", None, ["no"]):
         yield refused(
             f"nack requeue={requeue!r}",
             lambda w, r=requeue: w.qm.nack("tasks", w.held, r),
-            f"requeue is {requeue!r}, wanted True or False",
+            f"requeue is {requeue!r}, expected True or False",
         )
     for error in (5, b"boom", ValueError("boom"), ["boom"]):
         yield refused(
             f"nack error={error!r}",
             lambda w, e=error: w.qm.nack("tasks", w.held, error=e),
-            f"error is {error!r}, wanted a string",
+            f"error is {error!r}, expected a string",
         )
     yield refused(
         "nack error with a lone surrogate",
         lambda w: w.qm.nack("tasks", w.held, error="\ud800"),
-        "error is '\\ud800', wanted text",
+        "error is '\\ud800', expected text",
     )
     for limit in (0, -1, True, 1.0, "1", math.nan):
         yield refused(
             f"dead_letters limit={limit!r}",
             lambda w, v=limit: w.qm.dead_letters("tasks", v),
-            f"limit is {limit!r}, wanted an integer",
+            f"limit is {limit!r}, expected an integer",
         )
         yield refused(
             f"redrive limit={limit!r}",
             lambda w, v=limit: w.qm.redrive("tasks", limit=v),
-            f"limit is {limit!r}, wanted an integer",
+            f"limit is {limit!r}, expected an integer",
         )
     for where in (5, "reason", True, {"reason": "ttl"}):
         yield refused(
-            f"redrive where={where!r}", lambda w, v=where: w.qm.redrive("tasks", v), f"where is {where!r}, wanted a function"
+            f"redrive where={where!r}", lambda w, v=where: w.qm.redrive("tasks", v), f"where is {where!r}, expected a function"
         )
 
 

@@ -36,7 +36,7 @@ def _options() -> Iterator[Hostile]:
         yield refused(
             f"options that are {title}",
             lambda w, o=options: w.mq.register_subscription("new", "orders", o),
-            "wanted a SubscriptionOptions",
+            "expected a SubscriptionOptions",
         )
     numbers: dict[str, list[object]] = {
         "ack_deadline_seconds": [
@@ -67,7 +67,7 @@ def _options() -> Iterator[Hostile]:
     }
     for name, values in numbers.items():
         for value in values:
-            yield refused(f"{name}={value!r}", lambda w, n=name, v=value: Options(**{n: v}), f"{name} is {value!r}, wanted ")
+            yield refused(f"{name}={value!r}", lambda w, n=name, v=value: Options(**{n: v}), f"{name} is {value!r}, expected ")
     yield refused("a filter of 257 bytes", lambda w: Options(filter="attributes:" + "k" * 246), "257 bytes", InvalidFilter)
     for text, position in (
         ("attributes", 10),
@@ -93,31 +93,31 @@ def _options() -> Iterator[Hostile]:
             yield refused(
                 f"{name}={value!r}",
                 lambda w, n=name, v=value: Retry(**{n: v}),
-                f"retry_policy.{name} is {value!r}, wanted seconds",
+                f"retry_policy.{name} is {value!r}, expected seconds",
             )
     yield refused(
-        "backoff upside down", lambda w: Retry(minimum_backoff=601), "retry_policy.minimum_backoff is 601, wanted at most"
+        "backoff upside down", lambda w: Retry(minimum_backoff=601), "retry_policy.minimum_backoff is 601, expected at most"
     )
     yield refused(
         "backoff barely upside down",
         lambda w: Retry(10.000001, 10),
-        "minimum_backoff is 10.000001, wanted at most maximum_backoff (10)",
+        "minimum_backoff is 10.000001, expected at most maximum_backoff (10)",
     )
     for value in (0, -1, 101, True, 5.0, "5", None, 2**70):
         yield refused(
             f"attempts={value!r}",
             lambda w, v=value: DeadLetters("dead", v),
-            f"max_delivery_attempts is {value!r}, wanted an integer from 1 to 100",
+            f"max_delivery_attempts is {value!r}, expected an integer from 1 to 100",
         )
     for name in ("max_messages", "max_bytes"):
         for value in (0, -1, True, 1.0, math.nan, "1", 2**41):
             yield refused(
                 f"flow {name}={value!r}",
                 lambda w, n=name, v=value: Flow(**{n: v}),
-                f"flow_control.{name} is {value!r}, wanted an integer",
+                f"flow_control.{name} is {value!r}, expected an integer",
             )
     yield refused(
-        "excess by a str", lambda w: Flow(allow_excess_messages="no"), "allow_excess_messages is 'no', wanted True or False"
+        "excess by a str", lambda w: Flow(allow_excess_messages="no"), "allow_excess_messages is 'no', expected True or False"
     )
 
 
@@ -131,27 +131,27 @@ def _construction() -> Iterator[Hostile]:
         lambda w: broker(data_dir="d", journal=w.broker.journal),
         "data_dir and journal are both given",
     )
-    yield refused("a broker that is a number", lambda w: new(broker=5), "broker is 5, wanted ")
-    yield refused("a clock that is a number", lambda w: new(clock=5), "clock is 5, wanted ")
-    yield refused("a journal that is a number", lambda w: broker(journal=5), "journal is 5, wanted ")
+    yield refused("a broker that is a number", lambda w: new(broker=5), "broker is 5, expected ")
+    yield refused("a clock that is a number", lambda w: new(clock=5), "clock is 5, expected ")
+    yield refused("a journal that is a number", lambda w: broker(journal=5), "journal is 5, expected ")
     for value in (-1, True, 1.5, "256M", None):
         yield refused(
-            f"a window of {value!r}", lambda w, v=value: broker(window_bytes=v), f"window_bytes is {value!r}, wanted an integer"
+            f"a window of {value!r}", lambda w, v=value: broker(window_bytes=v), f"window_bytes is {value!r}, expected an integer"
         )
     for path in (5, "", b"data", True, ["data"]):
-        yield refused(f"a directory named {path!r}", lambda w, p=path: new(data_dir=p), f"data_dir is {path!r}, wanted ")
-    yield refused("a directory with a NUL", lambda w: new(data_dir="a\0b"), "data_dir is 'a\\x00b', wanted ")
-    yield refused("a directory with a lone surrogate", lambda w: new(data_dir="a\ud800"), "data_dir is 'a\\ud800', wanted ")
-    yield refused("a directory that is a file", lambda w: new(data_dir=__file__), "wanted a directory, but this is a file")
+        yield refused(f"a directory named {path!r}", lambda w, p=path: new(data_dir=p), f"data_dir is {path!r}, expected ")
+    yield refused("a directory with a NUL", lambda w: new(data_dir="a\0b"), "data_dir is 'a\\x00b', expected ")
+    yield refused("a directory with a lone surrogate", lambda w: new(data_dir="a\ud800"), "data_dir is 'a\\ud800', expected ")
+    yield refused("a directory that is a file", lambda w: new(data_dir=__file__), "expected a directory, but this is a file")
     for start in (NAIVE, math.nan, -1, "now", True):
-        yield refused(f"a clock from {start!r}", lambda w, s=start: ManualClock(s), f"start is {start!r}, wanted")
+        yield refused(f"a clock from {start!r}", lambda w, s=start: ManualClock(s), f"start is {start!r}, expected")
     for step in (-1, math.nan, math.inf, True, None, "1"):
-        yield refused(f"an advance of {step!r}", lambda w, s=step: w.clock.advance(s), f"seconds is {step!r}, wanted seconds")
+        yield refused(f"an advance of {step!r}", lambda w, s=step: w.clock.advance(s), f"seconds is {step!r}, expected seconds")
 
 
 def _configs() -> Iterator[Hostile]:
     for title, config in (("a dict", {"max_depth": 5}), ("SubscriptionOptions", Options()), ("the class", Config), ("0", 0)):
-        yield refused(f"a config that is {title}", lambda w, c=config: w.qm.create("new", c), "wanted a QueueConfig")
+        yield refused(f"a config that is {title}", lambda w, c=config: w.qm.create("new", c), "expected a QueueConfig")
     settings: dict[str, list[object]] = {
         "max_depth": [0, -1, True, 1.0, math.nan, math.inf, "10", None, 2**41],
         "ack_deadline_secs": [0, 0.0009, -1, 86_400.1, math.nan, math.inf, True, "30", None, timedelta(days=2)],
@@ -167,24 +167,24 @@ def _configs() -> Iterator[Hostile]:
     for name, values in settings.items():
         for value in values:
             yield refused(
-                f"config {name}={value!r}", lambda w, n=name, v=value: Config(**{n: v}), f"{name} is {value!r}, wanted "
+                f"config {name}={value!r}", lambda w, n=name, v=value: Config(**{n: v}), f"{name} is {value!r}, expected "
             )
     for value in (-1, 10, True, 5.0, "5", None, math.nan):
         yield refused(
             f"config default_priority={value!r}",
             lambda w, v=value: Config(default_priority=v),
-            f"Invalid priority: {value!r}, wanted",
+            f"Invalid priority: {value!r}, expected",
             InvalidPriority,
         )
     yield refused(
         "config default_prefetch over max_prefetch",
         lambda w: Config(default_prefetch=6, max_prefetch=5),
-        "default_prefetch is 6, wanted an integer from 1 to 5",
+        "default_prefetch is 6, expected an integer from 1 to 5",
     )
     yield refused(
         "a manager with a broker and a clock", lambda w: QueueManager(broker=w.broker, clock=w.clock), "broker is given together"
     )
-    yield refused("a manager with a broker that is a str", lambda w: QueueManager(broker="b"), "broker is 'b', wanted ")  # type: ignore[arg-type]  # on purpose
+    yield refused("a manager with a broker that is a str", lambda w: QueueManager(broker="b"), "broker is 'b', expected ")  # type: ignore[arg-type]  # on purpose
 
 
 TABLE = [*_options(), *_configs(), *_construction()]

@@ -390,7 +390,7 @@ def test_queues_without_settings_of_their_own_have_those_of_the_manager() -> Non
 
 
 def test_defaults_and_settings_that_make_no_sense_are_refused(manager: QueueManager) -> None:
-    with pytest.raises(InvalidArgument, match="wanted a QueueConfig"):
+    with pytest.raises(InvalidArgument, match="expected a QueueConfig"):
         QueueManager(defaults={"max_retries": 7})  # type: ignore[arg-type]  # that is the point
     with pytest.raises(InvalidArgument, match="'retries' is no setting"):
         manager.create("other", retries=7)

@@ -17,7 +17,7 @@ class InProcessApi:
         self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
     ) -> None:
         if broker is not None and (clock is not None or data_dir is not None):
-            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+            raise InvalidArgument("broker is given together with clock or data_dir, expected one or the other")
         if broker is not None and not isinstance(broker, Broker):
             raise InvalidArgument.of("broker", broker, "a penstock.Broker")
         self._owns_broker = broker is None

@@ -168,7 +168,7 @@ class QueueManager(InProcessApi):
         if type(messages) is not list and not isinstance(messages, Sequence):
             raise InvalidArgument.of("messages", messages, "a list of NewMessage")
         if not messages:
-            raise InvalidArgument("messages is empty, wanted at least one message")
+            raise InvalidArgument("messages is empty, expected at least one message")
         for index, message in enumerate(messages):
             if not isinstance(message, NewMessage):
                 raise InvalidArgument.of(f"messages[{index}]", message, "a NewMessage")
@@ -338,7 +338,7 @@ class QueueManager(InProcessApi):
         if where is not None and not callable(where):
             raise InvalidArgument.of("where", where, "a function of a DeadLetter, or None")
         if where is not None and message_ids is not None:
-            raise InvalidArgument("where is given together with message_ids, wanted one or the other")
+            raise InvalidArgument("where is given together with message_ids, expected one or the other")
         if limit is not None:
             check_count(limit, "limit", 1)
         if where is not None:

@@ -68,7 +68,7 @@ class Broker:
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         if data_dir is not None and journal is not None:
-            raise InvalidArgument("data_dir and journal are both given, wanted at most one of them")
+            raise InvalidArgument("data_dir and journal are both given, expected at most one of them")
         if clock is not None and not callable(getattr(clock, "now", None)):
             raise InvalidArgument.of("clock", clock, "a Clock, such as SystemClock() or ManualClock()")
         if journal is not None and not callable(getattr(journal, "append", None)):

@@ -188,7 +188,7 @@ def check_range(stream: str, start: int, stop: int, earliest: int, latest: int) 
 def select(view: LogView, names: Sequence[str] | None = None, pattern: str | None = None) -> list[StreamSpan]:
     """The named streams (NotFound for one that is missing), those that match a pattern as a whole, or all; by name."""
     if names is not None and pattern is not None:
-        raise InvalidArgument("names and pattern are both given, wanted at most one of them")
+        raise InvalidArgument("names and pattern are both given, expected at most one of them")
     if names is not None:
         return [view.span(name) for name in dict.fromkeys(names)]
     found = view.spans()

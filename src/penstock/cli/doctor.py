@@ -257,7 +257,7 @@ def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
         found.append(f"{name} {version}")
         least = re.search(r">=([\d.]+)", requirement)
         if least and _release(version) < _release(least[1]):
-            old.append(f"{name} {version}, wanted {least[1]}")
+            old.append(f"{name} {version}, expected {least[1]}")
     if missing:
         text = f"not installed: {', '.join(missing)}; needed for {purpose}"
         # The server is what most people want; the rest is for who asks for it.

@@ -75,7 +75,7 @@ def run_publish(found: argparse.Namespace) -> int:
     """Publish each message when the one before is confirmed, so that they keep their order."""
     if STDIN in found.data and len(found.data) > 1:
         raise InvalidArgument(
-            f"{STDIN} is given together with other DATA, wanted one or the other",
+            f"{STDIN} is given together with other DATA, expected one or the other",
             hint=f"call it twice, or write all messages to the standard input, a line each, and give {STDIN} alone",
         )
 
@@ -259,7 +259,7 @@ def _token(found: argparse.Namespace) -> str | None:
     except (OSError, UnicodeDecodeError):
         raise InvalidArgument.of("--token-file", found.token_file, "a file that can be read") from None
     if not text or "\n" in text:
-        raise InvalidArgument(f"--token-file {found.token_file} holds no token, wanted one line", hint=MAKERS)
+        raise InvalidArgument(f"--token-file {found.token_file} holds no token, expected one line", hint=MAKERS)
     return text
 
 
@@ -317,11 +317,11 @@ def run_listen(found: argparse.Namespace) -> int:
         )
     if found.durable and found.since is not None:
         raise InvalidArgument(
-            "--durable and --since are given together, wanted one or the other",
+            "--durable and --since are given together, expected one or the other",
             hint="a durable subscription knows by itself where it is: leave --since out",
         )
     if found.since is not None and len(found.patterns) > 1:
-        raise InvalidArgument("--since is given with several patterns, wanted one", hint="a position belongs to one of them")
+        raise InvalidArgument("--since is given with several patterns, expected one", hint="a position belongs to one of them")
     listener = _Listener(found)
     return run_with_hub(found, listener.listen, on_connection=listener.connection)
 

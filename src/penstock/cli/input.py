@@ -129,9 +129,11 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def check_source(found: argparse.Namespace) -> None:
     """Raise for arguments that exclude each other, and when there is nothing to publish."""
     if found.data and (found.file is not None or found.lines):
-        raise InvalidArgument("DATA is given together with --file or --lines, wanted one or the other")
+        raise InvalidArgument("DATA is given together with --file or --lines, expected one or the other")
     if found.lines and found.count > 1:
-        raise InvalidArgument("--lines is given together with --count, wanted one or the other", hint="lines are read only once")
+        raise InvalidArgument(
+            "--lines is given together with --count, expected one or the other", hint="lines are read only once"
+        )
     if not found.data and found.file is None and sys.stdin.isatty() and not found.lines:
         raise InvalidArgument(
             "there is nothing to publish", hint="give DATA, --file FILE, or --file - to type it here and end it with Ctrl-D"

@@ -68,7 +68,7 @@ def load(app: str, folder: Path) -> Worker:
     hint = f"did you mean {module_name}:{near[0]}?" if near and near[0] != name else "make one there: worker = penstock.Worker()"
     if name not in names:
         raise InvalidArgument(f"the module {module_name!r} has no {name!r}", hint=hint)
-    raise InvalidArgument(f"{app} is of type {type(found).__name__}, wanted a penstock.Worker", hint=hint)
+    raise InvalidArgument(f"{app} is of type {type(found).__name__}, expected a penstock.Worker", hint=hint)
 
 
 def _imported(name: str, folder: Path) -> ModuleType:

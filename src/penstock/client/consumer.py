@@ -133,7 +133,7 @@ class Consumer(Generic[M]):
 
     def _check_known(self, options: Mapping[str, object], known: frozenset[str]) -> None:
         if unknown := options.keys() - known:
-            raise InvalidArgument(f"unknown option {min(unknown)!r} of a {self.noun}, wanted one of {', '.join(sorted(known))}")
+            raise InvalidArgument(f"unknown option {min(unknown)!r} of a {self.noun}, expected one of {', '.join(sorted(known))}")
 
     def _handler_failed(self, error: Exception, message: IncomingMessage) -> None:
         self._give_back(message, error)

@@ -85,7 +85,7 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     elif attributes is not None and not isinstance(attributes, Mapping):
         raise InvalidArgument.of("attributes", attributes, "a mapping of str to str")
     elif not size:
-        raise InvalidArgument("the message is empty, wanted data or at least one attribute")
+        raise InvalidArgument("the message is empty, expected data or at least one attribute")
     if ordering_key != "":
         size += check_text(ordering_key, "ordering_key", MAX_ORDERING_KEY_BYTES)
         ordering_key = plain_text(ordering_key)
@@ -445,7 +445,7 @@ class Publisher(Sender[Outgoing]):
             if key:
                 chunk.keys.add(key)
         if not chunks:
-            raise InvalidArgument("messages is empty, wanted at least one message")
+            raise InvalidArgument("messages is empty, expected at least one message")
         return chunks
 
 

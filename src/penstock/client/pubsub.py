@@ -49,11 +49,11 @@ class PubSub:
         broker: penstock.Broker | None = None,
     ) -> None:
         if server is not None and (data_dir is not None or clock is not None or broker is not None):
-            raise InvalidArgument("a server is given together with data_dir, clock or broker, wanted one or the other")
+            raise InvalidArgument("a server is given together with data_dir, clock or broker, expected one or the other")
         if server is None and (token is not None or tls is not None):
             raise InvalidArgument("a token or tls is given without a server", hint="PubSub('http://host:8085', token=…)")
         if broker is not None and (data_dir is not None or clock is not None):
-            raise InvalidArgument("broker is given together with data_dir or clock, wanted one or the other")
+            raise InvalidArgument("broker is given together with data_dir or clock, expected one or the other")
         self.link: Link
         if server is not None:
             from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # an embedded broker needs no sockets

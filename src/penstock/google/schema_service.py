@@ -101,7 +101,7 @@ class SchemaService:
                 schema = request.schema
                 schemas.check_schema(schema)
             case _:
-                raise InvalidArgument("the request has neither name nor schema, wanted one of them")
+                raise InvalidArgument("the request has neither name nor schema, expected one of them")
         if request.encoding not in ENCODINGS:
             raise InvalidArgument.of("encoding", request.encoding, "JSON (1) or BINARY (2)")
         kind, encoding = KINDS[schema.type], ENCODINGS[request.encoding]

@@ -63,7 +63,7 @@ class Streams:
         """Serve one stream until its client leaves; whatever else ends it is raised. `still` raises when it may no longer."""
         first = await read()
         if first is None:
-            raise InvalidArgument("the stream has no request, wanted a first one that names the subscription")
+            raise InvalidArgument("the stream has no request, expected a first one that names the subscription")
         opening = opened(messages.StreamingPullRequest.FromString(first))
         name = opening.subscription
         caller.check(Verb.CONSUME, name.project, name.id, kind="subscription")

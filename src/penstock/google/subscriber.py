@@ -202,7 +202,7 @@ class Subscriber:
                 snapshot = self._resources.admit(caller, Verb.READ, request.snapshot, names.SNAPSHOTS, "snapshot")
                 await self._aio.call(positions.seek, self._broker, key, snapshot=self._resources.key(snapshot))
             case _:
-                raise InvalidArgument("the request names no target, wanted time or snapshot")
+                raise InvalidArgument("the request names no target, expected time or snapshot")
         return messages.SeekResponse()
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────

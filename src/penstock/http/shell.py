@@ -179,7 +179,7 @@ class Shell:
             return web.Response(status=204, headers=answer)
         if allowed:
             methods = ", ".join(allowed)
-            message = f"{request.method[:20]} is not allowed here, wanted one of {methods}"
+            message = f"{request.method[:20]} is not allowed here, expected one of {methods}"
             raise Refusal(
                 405, message, reason="method_not_allowed", hint="GET /docs lists every operation", headers={"Allow": methods}
             )
@@ -216,6 +216,6 @@ class Shell:
 async def _continue(request: Request) -> None:
     """Ask for the body of a client that waits for permission to send it."""
     if request.headers["Expect"].lower() != "100-continue":
-        raise Refusal(417, "the Expect header is not understood, wanted 100-continue", reason="expectation_failed", closes=True)
+        raise Refusal(417, "the Expect header is not understood, expected 100-continue", reason="expectation_failed", closes=True)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # the answer itself has not begun

@@ -243,5 +243,5 @@ def _material(algorithm: Algorithm, jwk: dict[str, str]) -> Any:
 
 def _checked_rsa(material: Any) -> Key:
     if not MIN_RSA_BITS <= material.key_size <= MAX_RSA_BITS:
-        raise ValueError(f"its key has {material.key_size} bits, wanted {MIN_RSA_BITS} to {MAX_RSA_BITS}")
+        raise ValueError(f"its key has {material.key_size} bits, expected {MIN_RSA_BITS} to {MAX_RSA_BITS}")
     return Key("RS256", material)

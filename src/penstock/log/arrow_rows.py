@@ -109,12 +109,12 @@ def check_schema(schema: pa.Schema) -> None:
     for field in schema:
         known = _COLUMNS.get(field.name)
         if known is None:
-            raise InvalidArgument(f"column {field.name[:100]!r} is not known, wanted some of {', '.join(_COLUMNS)}")
+            raise InvalidArgument(f"column {field.name[:100]!r} is not known, expected some of {', '.join(_COLUMNS)}")
         if names.count(field.name) > 1:
-            raise InvalidArgument(f"column {field.name!r} is there {names.count(field.name)} times, wanted once")
+            raise InvalidArgument(f"column {field.name!r} is there {names.count(field.name)} times, expected once")
         kind = _without_dictionary(field.type)
         if not known.fits(kind) and not (pa.types.is_null(kind) and field.name != "value"):
-            raise InvalidArgument(f"column {field.name!r} is {field.type}, wanted {known.wanted}")
+            raise InvalidArgument(f"column {field.name!r} is {field.type}, expected {known.wanted}")
     if "value" not in names:
         raise InvalidArgument.of("columns", names, "value among them")
 
@@ -150,7 +150,7 @@ def grouped(
     if names is None or names.null_count == len(names):
         if default is None and count:
             raise InvalidArgument(
-                f"row {row} names no stream, wanted one", hint="add a column `stream`, or say the stream of all rows"
+                f"row {row} names no stream, expected one", hint="add a column `stream`, or say the stream of all rows"
             )
         if default is not None and count:
             yield default, rest, None
@@ -158,7 +158,7 @@ def grouped(
     if names.null_count:
         if default is None:
             place = _first(pc.is_null(names))
-            raise InvalidArgument(f"row {row + (place or 0)} names no stream, wanted one", hint="or say the stream of all rows")
+            raise InvalidArgument(f"row {row + (place or 0)} names no stream, expected one", hint="or say the stream of all rows")
         names = names.fill_null(default)
     found = names.unique().to_pylist()
     if len(found) == 1:
@@ -194,11 +194,11 @@ def check(columns: dict[str, pa.Array], where: Target, row: Callable[[int], int]
         is_empty = pc.and_(pc.equal(pc.fill_null(pc.binary_length(columns["value"]), 0), 0), pc.invert(has_attributes))
         place = _first(is_empty)
         if place is not None:
-            raise InvalidArgument(f"row {row(place)} is empty, wanted a value or at least one attribute")
+            raise InvalidArgument(f"row {row(place)} is empty, expected a value or at least one attribute")
     place = _first(pc.greater(sizes, MAX_MESSAGE_BYTES))
     if place is not None:
         raise InvalidArgument(
-            f"row {row(place)} is {sizes[place]} bytes with attributes and key, wanted at most {MAX_MESSAGE_BYTES}",
+            f"row {row(place)} is {sizes[place]} bytes with attributes and key, expected at most {MAX_MESSAGE_BYTES}",
             hint="store large bodies elsewhere and send a reference",
         )
     if "priority" in columns:

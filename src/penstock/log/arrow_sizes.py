@@ -46,7 +46,7 @@ def check_unpacked(path: Path, limit: int) -> None:
         raise InvalidArgument(f"the body is not a sound Arrow IPC stream: {error}") from None
     if total > limit:
         raise InvalidArgument(
-            f"the part is {total} bytes when it is unpacked, wanted at most {limit}", hint="write smaller parts: repartition"
+            f"the part is {total} bytes when it is unpacked, expected at most {limit}", hint="write smaller parts: repartition"
         )
 
 
@@ -54,7 +54,7 @@ def check_batch(size: int) -> None:
     """Refuse a batch that takes too much memory when it is unpacked."""
     if size > MAX_UNPACKED:
         raise InvalidArgument(
-            f"a batch is {size} bytes when it is unpacked, wanted at most {MAX_UNPACKED}", hint="send it as several batches"
+            f"a batch is {size} bytes when it is unpacked, expected at most {MAX_UNPACKED}", hint="send it as several batches"
         )
 
 

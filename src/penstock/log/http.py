@@ -98,7 +98,7 @@ class HttpLog:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise InvalidArgument.of("timeout", timeout, "a number of seconds above 0")
         if token is not None and (not token or not token.isascii() or not token.isprintable()):
-            raise InvalidArgument("token is not a token, wanted what `penstock token create` prints")
+            raise InvalidArgument("token is not a token, expected what `penstock token create` prints")
         self._compression = compression if compression != "auto" else "none" if _is_here(self._host) else "lz4"
         self._timeout = timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
@@ -411,7 +411,7 @@ def _by_status(status: int, detail: _Detail) -> PenstockError:
         case 401:
             return Unauthenticated(text.removeprefix("not authenticated: "))
         case 404 | 405:
-            return Unimplemented(f"{text}: this server has no log API", hint="wanted a Penstock server with /log/streams")
+            return Unimplemented(f"{text}: this server has no log API", hint="expected a Penstock server with /log/streams")
         case 429:
             return ResourceExhausted(text, hint=hint)
         case 502 | 503 | 504:
@@ -439,7 +439,7 @@ def _address(endpoint: str) -> tuple[bool, str, int | None, str]:
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise InvalidArgument.of("endpoint", endpoint, wanted)
     if parts.username is not None or parts.password is not None:
-        raise InvalidArgument("endpoint holds a user or password, wanted none", hint="give the token as `token`")
+        raise InvalidArgument("endpoint holds a user or password, expected none", hint="give the token as `token`")
     return parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/")
 
 

@@ -26,11 +26,11 @@ def open_log(
     if path is None or endpoint is not None:
         given = "both endpoint and path are given" if path is not None else "neither endpoint nor path is given"
         raise InvalidArgument(
-            f"{given}, wanted exactly one of them",
+            f"{given}, expected exactly one of them",
             hint="endpoint is the address of a server (http://127.0.0.1:8080), path a data directory on this machine",
         )
     if token is not None:
-        raise InvalidArgument("token is given together with path, wanted none", hint="a data directory asks for no token")
+        raise InvalidArgument("token is given together with path, expected none", hint="a data directory asks for no token")
     from penstock.log.directory import DirectoryLog  # noqa: PLC0415
 
     return DirectoryLog(path, project=project)

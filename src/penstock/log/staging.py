@@ -260,7 +260,7 @@ class Staging:
         """Count bytes that come in, or refuse them."""
         if part_size > self.limits.max_part_bytes:
             raise InvalidArgument(
-                f"the part is larger than {self.limits.max_part_bytes} bytes, wanted at most that",
+                f"the part is larger than {self.limits.max_part_bytes} bytes, expected at most that",
                 hint="write smaller parts: repartition",
             )
         with self._lock:

@@ -322,7 +322,7 @@ class Connection(asyncio.Protocol):
         method = getattr(operations, known.name)
         waits = getattr(arguments, "wait", 0) > 0
         if waits and len(self._waits) >= self._server.limits.max_waits:
-            raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, wanted fewer")
+            raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, expected fewer")
         work = method(**{name: getattr(arguments, name) for name in known.parameters})
         if known.name not in CONSUMING:
             self._run(request.call, work, CALL_LOAD)
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         if request.stream in self._streams:
             raise AlreadyExists("Stream", str(request.stream))
         if len(self._streams) >= self._server.limits.max_streams:
-            raise ResourceExhausted(f"{len(self._streams)} streams are open on this connection, wanted fewer")
+            raise ResourceExhausted(f"{len(self._streams)} streams are open on this connection, expected fewer")
         if self._is_leaving:
             raise Unavailable("the server is stopping", hint="connect again in a moment")
         stream = _Stream(self, request.stream)

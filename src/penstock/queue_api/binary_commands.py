@@ -258,7 +258,7 @@ async def run(queues: ProjectQueues, command: str, args: Args) -> object:
     function, usage = known
     most = MAX_ARGUMENTS if "[" in usage else usage.count(" ")
     if len(args) > most:
-        raise InvalidArgument(f"{command} has {len(args)} arguments, wanted at most {most}", hint=f"usage: {usage}")
+        raise InvalidArgument(f"{command} has {len(args)} arguments, expected at most {most}", hint=f"usage: {usage}")
     return await function(queues, Arguments(args, usage))
 
 

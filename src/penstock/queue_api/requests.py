@@ -96,7 +96,7 @@ class MessageFields(Fields, kw_only=True):
         body, wire = self.message, self.payload
         if (body is UNSET) == (wire is UNSET):
             found = "missing" if body is UNSET else "given together with payload"
-            raise InvalidArgument(f"message is {found}, wanted either message (any JSON) or payload (a list of bytes)")
+            raise InvalidArgument(f"message is {found}, expected either message (any JSON) or payload (a list of bytes)")
         return NewMessage(
             body if wire is UNSET else from_wire(wire),
             self.priority,
@@ -243,7 +243,7 @@ class Create(Settings, kw_only=True):
         """The name that was given, under either of its names."""
         name = self.name if self.queue is None else self.queue
         if name is None:
-            raise InvalidArgument("queue is missing, wanted the name of the queue to create")
+            raise InvalidArgument("queue is missing, expected the name of the queue to create")
         return name
 
     def settings(self) -> dict[str, Any]:

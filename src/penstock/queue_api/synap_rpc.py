@@ -145,7 +145,7 @@ def _untagged(value: _Tagged | str) -> Value:
         return None
     found = [inner for inner in (value.flag, value.whole, value.real, value.text, value.data) if inner is not UNSET]
     if len(found) != 1:
-        raise ValueError(f"it has {len(found)} tags, wanted one")
+        raise ValueError(f"it has {len(found)} tags, expected one")
     return bytes(found[0]) if isinstance(found[0], list) else found[0]
 
 

@@ -191,7 +191,7 @@ class _Session:
             if frame.type is WSMsgType.TEXT:
                 await self._settle(frame.data)
             elif frame.type is WSMsgType.BINARY:
-                await self._refuse(InvalidArgument("the frame is binary, wanted a text frame with a JSON object"))
+                await self._refuse(InvalidArgument("the frame is binary, expected a text frame with a JSON object"))
 
     async def _settle(self, text: str) -> None:
         try:

@@ -104,15 +104,15 @@ def _int_step(data: bytes, at: int, _room: int) -> int:
         return at + 1
     value, at = _long(data, at)
     if not -(2**31) <= value < 2**31:
-        raise SchemaMismatch(f"found the integer {value}, wanted an int of 32 bits")
+        raise SchemaMismatch(f"found the integer {value}, expected an int of 32 bits")
     return at
 
 
 def _boolean_step(data: bytes, at: int, _room: int) -> int:
     if at >= len(data):
-        raise SchemaMismatch(f"the message ends at byte {at}, wanted a boolean")
+        raise SchemaMismatch(f"the message ends at byte {at}, expected a boolean")
     if data[at] > 1:
-        raise SchemaMismatch(f"found the byte {data[at]}, wanted a boolean: 0 or 1")
+        raise SchemaMismatch(f"found the byte {data[at]}, expected a boolean: 0 or 1")
     return at + 1
 
 
@@ -120,7 +120,7 @@ def _fixed_step(size: int, kind: str = "fixed") -> Step:
     def step(data: bytes, at: int, _room: int) -> int:
         end = at + size
         if end > len(data):
-            raise SchemaMismatch(f"the message ends at byte {len(data)}, wanted {size} bytes of {kind} from byte {at}")
+            raise SchemaMismatch(f"the message ends at byte {len(data)}, expected {size} bytes of {kind} from byte {at}")
         return end
 
     return step
@@ -132,10 +132,10 @@ def _bytes_step(data: bytes, at: int, _room: int) -> int:
     else:
         size, at = _long(data, at)
         if size < 0:
-            raise SchemaMismatch(f"found the length {size}, wanted 0 or more")
+            raise SchemaMismatch(f"found the length {size}, expected 0 or more")
         end = at + size
     if end > len(data):
-        raise SchemaMismatch(f"the message ends at byte {len(data)}, wanted text or bytes up to byte {end}")
+        raise SchemaMismatch(f"the message ends at byte {len(data)}, expected text or bytes up to byte {end}")
     return end
 
 
@@ -157,7 +157,7 @@ def _enum_step(count: int) -> Step:
     def step(data: bytes, at: int, _room: int) -> int:
         index, at = _long(data, at)
         if not 0 <= index < count:
-            raise SchemaMismatch(f"found the symbol number {index}, wanted one from 0 to {count - 1}")
+            raise SchemaMismatch(f"found the symbol number {index}, expected one from 0 to {count - 1}")
         return at
 
     return step
@@ -167,7 +167,7 @@ def _union_step(branches: list[Step]) -> Step:
     def step(data: bytes, at: int, room: int) -> int:
         index, at = _long(data, at)
         if not 0 <= index < len(branches):
-            raise SchemaMismatch(f"found the branch number {index}, wanted one from 0 to {len(branches) - 1}")
+            raise SchemaMismatch(f"found the branch number {index}, expected one from 0 to {len(branches) - 1}")
         if room <= 0:
             raise SchemaMismatch(_TOO_DEEP)
         return branches[index](data, at, room - 1)
@@ -194,7 +194,7 @@ def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
             if item is None:
                 index += count
                 if index > MAX_EMPTY_ITEMS:
-                    raise SchemaMismatch(f"found {index} items that take no bytes, wanted at most {MAX_EMPTY_ITEMS}")
+                    raise SchemaMismatch(f"found {index} items that take no bytes, expected at most {MAX_EMPTY_ITEMS}")
             elif count > len(data) - at:
                 raise SchemaMismatch(f"found a count of {count} items with {len(data) - at} bytes left")
             else:

@@ -59,7 +59,7 @@ class _Builder:
 def _primitive_check(name: str) -> Check:
     def check(value: object, _room: int) -> None:
         if not fits(name, value):
-            raise SchemaMismatch(f"found {found(value)}, wanted {_WANTED.get(name, name)}")
+            raise SchemaMismatch(f"found {found(value)}, expected {_WANTED.get(name, name)}")
 
     return check
 
@@ -77,7 +77,7 @@ _WANTED = {
 def _fixed_check(size: int) -> Check:
     def check(value: object, _room: int) -> None:
         if not isinstance(value, str) or len(value) != size or not is_latin(value):
-            raise SchemaMismatch(f"found {found(value)}, wanted {size} bytes as a string of characters up to U+00FF")
+            raise SchemaMismatch(f"found {found(value)}, expected {size} bytes as a string of characters up to U+00FF")
 
     return check
 
@@ -85,7 +85,7 @@ def _fixed_check(size: int) -> Check:
 def _enum_check(symbols: frozenset[str]) -> Check:
     def check(value: object, _room: int) -> None:
         if not isinstance(value, str) or value not in symbols:
-            raise SchemaMismatch(f"found {found(value)}, wanted one of {_some(symbols)}")
+            raise SchemaMismatch(f"found {found(value)}, expected one of {_some(symbols)}")
 
     return check
 
@@ -93,7 +93,7 @@ def _enum_check(symbols: frozenset[str]) -> Check:
 def _array_check(item_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, list):
-            raise SchemaMismatch(f"found {found(value)}, wanted an array")
+            raise SchemaMismatch(f"found {found(value)}, expected an array")
         _descend(room)
         index = 0
         try:
@@ -108,7 +108,7 @@ def _array_check(item_check: Check) -> Check:
 def _map_check(value_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise SchemaMismatch(f"found {found(value)}, wanted an object of a map")
+            raise SchemaMismatch(f"found {found(value)}, expected an object of a map")
         _descend(room)
         key = ""
         try:
@@ -127,7 +127,7 @@ def _record_check(plan: dict[str, Check]) -> Check:
 
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise SchemaMismatch(f"found {found(value)}, wanted an object with the fields {_some(names)}")
+            raise SchemaMismatch(f"found {found(value)}, expected an object with the fields {_some(names)}")
         if value.keys() != names:
             raise _other_fields(value, plan)
         _descend(room)
@@ -146,7 +146,7 @@ def _other_fields(value: dict[str, object], plan: dict[str, Check]) -> SchemaMis
     if missing is not None:
         return SchemaMismatch("the field is missing; Avro's JSON has every field, also those with a default").inside(missing)
     unknown = next(name for name in value if name not in plan)
-    return SchemaMismatch(f"the schema has no such field, wanted only {_some(plan)}").inside(unknown)
+    return SchemaMismatch(f"the schema has no such field, expected only {_some(plan)}").inside(unknown)
 
 
 def _union_check(branches: dict[str, Check]) -> Check:
@@ -159,11 +159,11 @@ def _union_check(branches: dict[str, Check]) -> Check:
         if value is None and has_null:
             return
         if not isinstance(value, dict) or len(value) != 1:
-            raise SchemaMismatch(f"found {found(value)}, wanted one branch of the union: {wanted}")
+            raise SchemaMismatch(f"found {found(value)}, expected one branch of the union: {wanted}")
         ((name, inner),) = value.items()
         branch = branches.get(name)
         if branch is None or name == "null":
-            raise SchemaMismatch(f"found the branch {shortened(name)}, wanted one of: {wanted}")
+            raise SchemaMismatch(f"found the branch {shortened(name)}, expected one of: {wanted}")
         _descend(room)
         branch(inner, room - 1)
 

@@ -193,7 +193,7 @@ class _Reader:
         for index, item in enumerate(_list_member(value, "fields", where)):
             spot = f"{where}.fields[{index}]"
             if not isinstance(item, dict):
-                _refuse(spot, f"found {found(item)}, wanted an object with 'name' and 'type'")
+                _refuse(spot, f"found {found(item)}, expected an object with 'name' and 'type'")
             added = self._field(item, namespace, spot, depth)
             if added.name in record.fields:
                 _refuse(spot, f"the record has a field {shortened(added.name)} already")
@@ -208,7 +208,7 @@ class _Reader:
         where = f"{spot}({name[:40]})"
         kind = self.type_of(_member(item, "type", where), namespace=namespace, where=f"{where}.type", depth=depth)
         if item.get("order", "ascending") not in ("ascending", "descending", "ignore"):
-            _refuse(f"{where}.order", f"found {found(item['order'])}, wanted ascending, descending or ignore")
+            _refuse(f"{where}.order", f"found {found(item['order'])}, expected ascending, descending or ignore")
         default = item.get("default", _ABSENT)
         if default is not _ABSENT:
             self._defaults.append((where, kind, default))
@@ -224,7 +224,7 @@ class _Reader:
             symbols[symbol] = None
         default = value.get("default")
         if "default" in value and not (isinstance(default, str) and default in symbols):
-            _refuse(f"{where}.default", f"found {found(default)}, wanted one of the symbols")
+            _refuse(f"{where}.default", f"found {found(default)}, expected one of the symbols")
         self._named[name] = declared = Enum(name, aliases, frozenset(symbols), "default" in value)
         return declared
 
@@ -232,7 +232,7 @@ class _Reader:
         name, aliases, _ = self._declared(value, namespace, where)
         size = _member(value, "size", where)
         if type(size) is not int or not 0 <= size < 2**31:
-            _refuse(f"{where}.size", f"found {found(size)}, wanted a number of bytes from 0 to {2**31 - 1}")
+            _refuse(f"{where}.size", f"found {found(size)}, expected a number of bytes from 0 to {2**31 - 1}")
         self._named[name] = declared = Fixed(name, aliases, size)
         return declared
 
@@ -240,14 +240,14 @@ class _Reader:
         """The full name of a named type, its aliases, and the namespace for what is inside."""
         name = _member(value, "name", where)
         if not isinstance(name, str) or not _FULL_NAME.fullmatch(name):
-            _refuse(f"{where}.name", f"found {found(name)}, wanted letters, digits and '_', not starting with a digit")
+            _refuse(f"{where}.name", f"found {found(name)}, expected letters, digits and '_', not starting with a digit")
         if "." not in name:
             namespace = _namespace(value.get("namespace", namespace), where)
             name = f"{namespace}.{name}" if namespace else name
         else:
             namespace = name.rpartition(".")[0]
         if len(name) > MAX_NAME:
-            _refuse(f"{where}.name", f"the full name has {len(name)} characters, wanted at most {MAX_NAME}")
+            _refuse(f"{where}.name", f"the full name has {len(name)} characters, expected at most {MAX_NAME}")
         if name in self._primitives or name in self._named:
             _refuse(f"{where}.name", f"the name {shortened(name)} is taken")
         return name, _aliases(value, namespace, where), namespace
@@ -293,7 +293,7 @@ def _check_default(kind: Type, value: object) -> None:
             pass
         case _:
             raise SchemaMismatch(
-                f"found {found(value)}, wanted a value of type {branch_name(kind)} (of a union: its first branch)"
+                f"found {found(value)}, expected a value of type {branch_name(kind)} (of a union: its first branch)"
             )
 
 
@@ -332,13 +332,13 @@ def _member(value: dict[str, object], name: str, where: str) -> object:
 def _list_member(value: dict[str, object], name: str, where: str) -> list[object]:
     items = _member(value, name, where)
     if not isinstance(items, list):
-        _refuse(f"{where}.{name}", f"found {found(items)}, wanted an array")
+        _refuse(f"{where}.{name}", f"found {found(items)}, expected an array")
     return items
 
 
 def _simple_name(value: object, where: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        _refuse(where, f"found {found(value)}, wanted letters, digits and '_', not starting with a digit")
+        _refuse(where, f"found {found(value)}, expected letters, digits and '_', not starting with a digit")
     return value
 
 
@@ -346,7 +346,7 @@ def _namespace(value: object, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or (value and not _FULL_NAME.fullmatch(value)) or len(value) > MAX_NAME:
-        _refuse(f"{where}.namespace", f"found {found(value)}, wanted names joined by dots, at most {MAX_NAME} characters")
+        _refuse(f"{where}.namespace", f"found {found(value)}, expected names joined by dots, at most {MAX_NAME} characters")
     return value
 
 
@@ -356,7 +356,7 @@ def _aliases(value: dict[str, object], namespace: str, where: str) -> frozenset[
     aliases: set[str] = set()
     for index, alias in enumerate(_list_member(value, "aliases", where)):
         if not isinstance(alias, str) or not _FULL_NAME.fullmatch(alias):
-            _refuse(f"{where}.aliases[{index}]", f"found {found(alias)}, wanted a name")
+            _refuse(f"{where}.aliases[{index}]", f"found {found(alias)}, expected a name")
         aliases.add(f"{namespace}.{alias}" if namespace and "." not in alias else alias)
     return frozenset(aliases)
 

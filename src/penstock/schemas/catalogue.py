@@ -55,7 +55,7 @@ def compile_schema(kind: SchemaKind, definition: str) -> Schema:
     except UnicodeEncodeError:
         raise InvalidArgument("schema definition is not text: it holds half a surrogate pair") from None
     if not 0 < size <= MAX_DEFINITION:
-        raise InvalidArgument(f"schema definition has {size} bytes, wanted 1 to {MAX_DEFINITION}")
+        raise InvalidArgument(f"schema definition has {size} bytes, expected 1 to {MAX_DEFINITION}")
     try:
         return _kept.put(compile_avro(definition) if kind is SchemaKind.AVRO else compile_proto(definition))
     except RecursionError:

@@ -107,7 +107,7 @@ class _Walk:
             elif wire == _END_GROUP:
                 groups -= 1
             else:
-                raise SchemaMismatch(f"found the wire type {wire} at byte {start}, wanted 0 to 5")
+                raise SchemaMismatch(f"found the wire type {wire} at byte {start}, expected 0 to 5")
             if at > end:
                 raise SchemaMismatch(f"the field number {number} at byte {start} needs {at - end} bytes more than there are")
 

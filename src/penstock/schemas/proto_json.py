@@ -91,7 +91,7 @@ def _message_check(plan: _Plan) -> Check:
 
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise SchemaMismatch(f"found {found(value)}, wanted an object")
+            raise SchemaMismatch(f"found {found(value)}, expected an object")
         if room <= 0:
             raise SchemaMismatch(f"messages are nested more than {MAX_DEPTH} deep")
         seen: set[str] = set()
@@ -126,7 +126,7 @@ def _message_check(plan: _Plan) -> Check:
 def _list_check(item_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, list):
-            raise SchemaMismatch(f"found {found(value)}, wanted an array")
+            raise SchemaMismatch(f"found {found(value)}, expected an array")
         index = 0
         try:
             for index, item in enumerate(value):  # noqa: B007  # the handler names it
@@ -140,7 +140,7 @@ def _list_check(item_check: Check) -> Check:
 def _map_check(key_check: Callable[[str], None], value_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise SchemaMismatch(f"found {found(value)}, wanted an object of a map")
+            raise SchemaMismatch(f"found {found(value)}, expected an object of a map")
         key = ""
         try:
             for key, item in value.items():
@@ -160,7 +160,7 @@ def _key_check(field: FieldDescriptorProto) -> Callable[[str], None]:
         if not is_bool:
             scalar(key, 0)
         elif key not in {"true", "false"}:
-            raise SchemaMismatch(f"found the key {shortened(key)}, wanted 'true' or 'false'")
+            raise SchemaMismatch(f"found the key {shortened(key)}, expected 'true' or 'false'")
 
     return check
 
@@ -176,7 +176,7 @@ def _enum_check(enum: EnumDescriptorProto, *, is_closed: bool) -> Check:
                 return
         elif type(value) is int and (value in numbers if is_closed else -(2**31) <= value < 2**31):
             return
-        raise SchemaMismatch(f"found {found(value)}, wanted a name or number of the enum {title}")
+        raise SchemaMismatch(f"found {found(value)}, expected a name or number of the enum {title}")
 
     return check
 
@@ -188,9 +188,9 @@ def _integer_check(least: int, most: int) -> Check:
         elif (isinstance(value, str) and _INTEGER.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
             number = int(value)
         else:
-            raise SchemaMismatch(f"found {found(value)}, wanted an integer")
+            raise SchemaMismatch(f"found {found(value)}, expected an integer")
         if not least <= number <= most:
-            raise SchemaMismatch(f"found {found(value)}, wanted an integer from {least} to {most}")
+            raise SchemaMismatch(f"found {found(value)}, expected an integer from {least} to {most}")
 
     return check
 
@@ -203,25 +203,25 @@ def _float_check(largest: float, kind: str) -> Check:
                 return
             number = float(value) if _NUMBER.fullmatch(value) else None
         if type(number) not in {int, float} or not -largest <= number <= largest:  # type: ignore[operator]  # just checked
-            raise SchemaMismatch(f"found {found(value)}, wanted a {kind}, 'NaN', 'Infinity' or '-Infinity'")
+            raise SchemaMismatch(f"found {found(value)}, expected a {kind}, 'NaN', 'Infinity' or '-Infinity'")
 
     return check
 
 
 def _bool_check(value: object, _room: int) -> None:
     if value is not True and value is not False:
-        raise SchemaMismatch(f"found {found(value)}, wanted true or false")
+        raise SchemaMismatch(f"found {found(value)}, expected true or false")
 
 
 def _string_check(value: object, _room: int) -> None:
     if not isinstance(value, str) or not is_unicode(value):
-        raise SchemaMismatch(f"found {found(value)}, wanted a string")
+        raise SchemaMismatch(f"found {found(value)}, expected a string")
 
 
 def _bytes_check(value: object, _room: int) -> None:
     # Both alphabets are accepted, with padding or without; a single character over says that something is cut off.
     if not isinstance(value, str) or not _BASE64.fullmatch(value) or len(value.rstrip("=")) % 4 == 1:
-        raise SchemaMismatch(f"found {found(value)}, wanted bytes in base64")
+        raise SchemaMismatch(f"found {found(value)}, expected bytes in base64")
 
 
 _INT32, _INT64 = _integer_check(-(2**31), 2**31 - 1), _integer_check(-(2**63), 2**63 - 1)

@@ -54,7 +54,7 @@ class Scope:
     def package(self, name: str, at: int) -> None:
         """The package and those around it are names that a type's name may begin with."""
         if len(name) > MAX_NAME:
-            self._words.refuse(f"the package's name has {len(name)} characters, wanted at most {MAX_NAME}", at)
+            self._words.refuse(f"the package's name has {len(name)} characters, expected at most {MAX_NAME}", at)
         parts = name.split(".")
         self._kinds.update((".".join(parts[: count + 1]), "package") for count in range(len(parts)))
 
@@ -62,7 +62,7 @@ class Scope:
         """Add a name to a scope and say its full form."""
         full = f"{parent}.{name.text}" if parent else name.text
         if len(full) > MAX_NAME:
-            self._words.refuse(f"the full name has {len(full)} characters, wanted at most {MAX_NAME}", name.at)
+            self._words.refuse(f"the full name has {len(full)} characters, expected at most {MAX_NAME}", name.at)
         if full in self._kinds:
             self._words.refuse(
                 f"the name {shortened(full)} is declared twice (as a {self._kinds[full]}, now as a {kind})", name.at
@@ -255,7 +255,7 @@ class _Parser:
             else:
                 words.unexpected("message, enum, package or option")
         if not self._file.message_type:
-            words.refuse("there is no message type, wanted exactly one", words.here.at)
+            words.refuse("there is no message type, expected exactly one", words.here.at)
         self._scope.resolve()
         return self._file
 
@@ -267,7 +267,7 @@ class _Parser:
         at = words.here.at
         syntax = words.string("'proto2' or 'proto3'")
         if syntax not in {"proto2", "proto3"}:
-            words.refuse(f"found {shortened(syntax)}, wanted 'proto2' or 'proto3'", at)
+            words.refuse(f"found {shortened(syntax)}, expected 'proto2' or 'proto3'", at)
         words.expect(";")
         self._is_proto3 = syntax == "proto3"
         if self._is_proto3:
@@ -386,7 +386,7 @@ class _Parser:
             if start.text == "json_name":
                 json_name = words.string("a JSON name")
                 if not json_name or "\\" in json_name or json_name.startswith("["):
-                    words.refuse(f"found the JSON name {shortened(json_name)}, wanted a plain name", start.at)
+                    words.refuse(f"found the JSON name {shortened(json_name)}, expected a plain name", start.at)
             else:
                 if start.text == "default" and self._is_proto3:
                     words.refuse("proto3 has no defaults", start.at)
@@ -442,7 +442,7 @@ class _Parser:
         words.expect("<")
         key = words.name("the type of the keys")
         if key.text not in _KEY_TYPES:
-            words.refuse(f"found keys of type {shortened(key.text)}, wanted an integer type, bool or string", key.at)
+            words.refuse(f"found keys of type {shortened(key.text)}, expected an integer type, bool or string", key.at)
         words.expect(",")
         value_at = words.here.at
         value_type = words.path("the type of the values")
@@ -484,7 +484,7 @@ class _Parser:
                 at = words.here.at
                 number = words.integer("a number", -(2**31), 2**31 - 1)
                 if self._is_proto3 and not enum.value and number != 0:
-                    words.refuse(f"found {number}, wanted 0: the first value of an enum of proto3 is 0", at)
+                    words.refuse(f"found {number}, expected 0: the first value of an enum of proto3 is 0", at)
                 # The values of an enum are names beside the enum, not inside it.
                 self._scope.declare(parent, item, "value")
                 enum.value.add(name=item.text, number=number)

@@ -43,7 +43,7 @@ class ProtoTokens:
         while at < end:
             match = _WORD.match(self._definition, at)
             if match is None:
-                self.refuse(f"found {shortened(self._definition[at : at + 10])}, wanted a word of the language", at)
+                self.refuse(f"found {shortened(self._definition[at : at + 10])}, expected a word of the language", at)
             if match.lastgroup != "space":
                 words.append(ProtoToken(match.lastgroup or "", match[0], at))
             at = match.end()
@@ -103,7 +103,7 @@ class ProtoTokens:
         self.take()
         value = sign * int(text, 8 if text.isdigit() and text[0] == "0" else 0)
         if not least <= value <= most:
-            self.refuse(f"found {value}, wanted {what} from {least} to {most}", at)
+            self.refuse(f"found {value}, expected {what} from {least} to {most}", at)
         return value
 
     def string(self, what: str) -> str:
@@ -146,7 +146,7 @@ class ProtoTokens:
     def unexpected(self, wanted: str) -> NoReturn:
         """Refuse the next word."""
         text = self.here.text if self.here.kind == "end" else shortened(self.here.text)
-        self.refuse(f"found {text}, wanted {wanted}", self.here.at)
+        self.refuse(f"found {text}, expected {wanted}", self.here.at)
 
     def refuse(self, reason: str, at: int) -> NoReturn:
         """Raise InvalidArgument with the line and column of a place."""

@@ -381,7 +381,7 @@ def _tls(settings: Settings, protocols: Sequence[str] = ()) -> ssl.SSLContext | 
     except (OSError, ValueError) as error:
         raise InvalidArgument(
             f"tls_cert {str(settings.tls_cert)!r} and tls_key {str(settings.tls_key)!r} cannot be used: {error}",
-            hint="wanted a PEM certificate chain and its PEM private key, without a passphrase",
+            hint="expected a PEM certificate chain and its PEM private key, without a passphrase",
         ) from None
     if protocols:
         context.set_alpn_protocols([*protocols])

@@ -351,7 +351,7 @@ def _promise(is_kept: bool, promise: str, found: object) -> None:
 
 def _same(found: object, wanted: object, promise: str) -> None:
     if found != wanted:
-        raise AssertionError(f"{promise}; found {_short(found)}, wanted {_short(wanted)}")
+        raise AssertionError(f"{promise}; found {_short(found)}, expected {_short(wanted)}")
 
 
 def _short(value: object) -> str:

@@ -171,7 +171,7 @@ class _Truth:
         message, attempt = self.published[name], self.attempts.get(name, 0) + 1
         given = (message.data, dict(message.attributes), message.ordering_key or None, message.priority)
         _require((received.data, received.attributes, received.ordering_key, received.priority) == given, f"{name} was changed")
-        _require(received.delivery_attempt == attempt, f"{name} has attempt {received.delivery_attempt}, wanted {attempt}")
+        _require(received.delivery_attempt == attempt, f"{name} has attempt {received.delivery_attempt}, expected {attempt}")
         limit = self._policy.max_attempts
         _require(limit is None or attempt <= limit, f"{name} has attempt {attempt} of {limit}")
         for other in self.keys.get(message.ordering_key, ()):
@@ -348,7 +348,7 @@ class _Run:
         _require(len(open_ends) <= excused, f"{len(open_ends)} messages were lost: {open_ends[:3]}")
         for fate, counted in (("acked", stats.acked_total), ("dead", stats.dead_lettered_total - stats.ttl_expired_total)):
             truth = len(self._truth.settled_as(fate))
-            _require(counted == truth or excused > 0, f"{counted} are counted as {fate}, wanted {truth}")
+            _require(counted == truth or excused > 0, f"{counted} are counted as {fate}, expected {truth}")
 
     def _check_graveyard(self) -> None:
         if self._policy.dead_letter_topic is None:
@@ -371,7 +371,7 @@ class _Run:
                     found.append(source)
                 self.queue.ack(letter.ack_id)
         wanted = [name for name in self._truth.settled_as("dead") if self._truth.published[name].ttl is None]
-        _require(sorted(found) == sorted(wanted), f"{len(found)} dead letters were found, wanted {len(wanted)}")
+        _require(sorted(found) == sorted(wanted), f"{len(found)} dead letters were found, expected {len(wanted)}")
 
     def _pulled(self, most: int, who: str) -> list[ReceivedMessage]:
         deliveries = self.queue.pull(SUBSCRIPTION, most)

@@ -325,7 +325,7 @@ class Target:
             self._waiting += 1
             try:
                 if not self._came.wait_for(lambda: len(self.requests) >= count, seconds):
-                    raise TimeoutError(f"{len(self.requests)} requests came within {seconds:g} s, wanted {count}")
+                    raise TimeoutError(f"{len(self.requests)} requests came within {seconds:g} s, expected {count}")
             finally:
                 self._waiting -= 1
         return [*self.requests]

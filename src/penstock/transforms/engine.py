@@ -64,7 +64,7 @@ class Program:
             case "D":
                 return b"K", ""
             case "N":
-                return b"S", f"wanted a plain function {self._name}(message, metadata), which is {found[2:]}"
+                return b"S", f"expected a plain function {self._name}(message, metadata), which is {found[2:]}"
             case _:
                 return b"S", f"its top level {found[2:] or 'uses too much memory'}"
 

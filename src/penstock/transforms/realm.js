@@ -74,17 +74,17 @@
 
   function judged(result) {
     if (result === null) return ["D", ""];
-    if (result === undefined) return ["F", "returned nothing, wanted a message, or null to drop it"];
+    if (result === undefined) return ["F", "returned nothing, expected a message, or null to drop it"];
     if (result instanceof Promise) return ["F", "returned a promise; it must not be async"];
-    if (typeof result !== "object") return ["F", `returned ${kind(result)}, wanted a message, or null to drop it`];
+    if (typeof result !== "object") return ["F", `returned ${kind(result)}, expected a message, or null to drop it`];
     const { data, attributes = {} } = result;
-    if (typeof data !== "string") return ["F", `returned data that is ${kind(data)}, wanted a string`];
+    if (typeof data !== "string") return ["F", `returned data that is ${kind(data)}, expected a string`];
     if (typeof attributes !== "object" || attributes === null || Array.isArray(attributes))
-      return ["F", `returned attributes that are ${kind(attributes)}, wanted an object of strings`];
+      return ["F", `returned attributes that are ${kind(attributes)}, expected an object of strings`];
     const copy = { __proto__: null };
     for (const key of keys(attributes)) {
       const value = attributes[key];
-      if (typeof value !== "string") return ["F", `returned the attribute ${stringify(key.slice(0, 100))} with ${kind(value)}, wanted a string`];
+      if (typeof value !== "string") return ["F", `returned the attribute ${stringify(key.slice(0, 100))} with ${kind(value)}, expected a string`];
       copy[key] = value;
     }
     return ["M", stringify({ data, attributes: copy })];

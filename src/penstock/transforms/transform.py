@@ -120,9 +120,9 @@ class Transform:
             raise self._failed(f"returned a wrong attribute: {error}") from None
         size += len(data) + sum(len(key.encode()) + len(value.encode()) for key, value in kept.items())
         if size > MAX_MESSAGE_BYTES:
-            raise self._failed(f"returned {size} bytes, wanted at most {MAX_MESSAGE_BYTES}")
+            raise self._failed(f"returned {size} bytes, expected at most {MAX_MESSAGE_BYTES}")
         if not size:
-            raise self._failed("returned an empty message, wanted data or at least one attribute, or null to drop it")
+            raise self._failed("returned an empty message, expected data or at least one attribute, or null to drop it")
         return Transformed(data, attributes | kept)
 
     def _failed(self, problem: str) -> TransformFailed:
@@ -177,7 +177,7 @@ def compile_chain(steps: Sequence[Step], *, sandbox: Sandbox | None = None) -> C
         InvalidArgument: as `compile_transform`, or there are more than MAX_TRANSFORMS steps.
     """
     if len(steps) > MAX_TRANSFORMS:
-        raise InvalidArgument(f"there are {len(steps)} transforms, wanted at most {MAX_TRANSFORMS}")
+        raise InvalidArgument(f"there are {len(steps)} transforms, expected at most {MAX_TRANSFORMS}")
     compiled = [compile_transform(step.code, step.function_name, sandbox=sandbox) for step in steps]
     return Chain([transform for transform, step in zip(compiled, steps, strict=True) if not step.disabled])
 
@@ -195,7 +195,7 @@ def _checked_code(code: object) -> str:
     except UnicodeEncodeError:
         raise InvalidArgument.of("code", code, "text that UTF-8 can encode (no lone surrogates)") from None
     if size > MAX_CODE_BYTES:
-        raise InvalidArgument(f"code is {size} bytes long, wanted at most {MAX_CODE_BYTES}")
+        raise InvalidArgument(f"code is {size} bytes long, expected at most {MAX_CODE_BYTES}")
     if "\0" in code:
         raise InvalidArgument.of("code", code, "text without NUL characters")
     return code

@@ -205,7 +205,7 @@ class _Parser:
         if not found[2]:
             end = found.end()
             if end + 1 < len(self.text):
-                problem = rf"found {_shown(self.text[end : end + 2])} in a string, wanted `\"` or `\\`"
+                problem = rf"found {_shown(self.text[end : end + 2])} in a string, expected `\"` or `\\`"
                 raise InvalidFilter(self.text, end, rf"{problem}; write `\\` for a backslash, any other character as it is")
             raise self.error('a `"` that ends the string', r"add it; a quote inside the string is written `\"`")
         self.move(found.end())
@@ -243,14 +243,14 @@ class _Parser:
 
     def close(self, opened: int, wanted: str, remedy: str | None) -> None:
         if not self.token:
-            problem = "found `(` that is never closed, wanted its `)` before the end; add that, or remove this"
+            problem = "found `(` that is never closed, expected its `)` before the end; add that, or remove this"
             raise InvalidFilter(self.text, opened, problem)
         if self.token != ")":
             raise self.error(wanted, remedy)
         self.skip()
 
     def error(self, wanted: str, remedy: str | None = None) -> InvalidFilter:
-        problem = f"found {_shown(self.token)}, wanted {wanted}"
+        problem = f"found {_shown(self.token)}, expected {wanted}"
         return InvalidFilter(self.text, self.at, f"{problem}; {remedy}" if remedy else problem)
 
 
@@ -258,11 +258,11 @@ def _check_size(text: str) -> None:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        problem = f"found {text[error.start]!a}, wanted a character; this is half of one, which UTF-8 cannot hold"
+        problem = f"found {text[error.start]!a}, expected a character; this is half of one, which UTF-8 cannot hold"
         raise InvalidFilter(text, error.start, problem) from None
     if len(data) > MAX_BYTES:
         first_outside = len(data[:MAX_BYTES].decode(errors="ignore"))
-        problem = f"found {len(data)} bytes of UTF-8, wanted at most {MAX_BYTES}; try `hasPrefix` for a list of similar values"
+        problem = f"found {len(data)} bytes of UTF-8, expected at most {MAX_BYTES}; try `hasPrefix` for a list of similar values"
         raise InvalidFilter(text, first_outside, problem)
 
 

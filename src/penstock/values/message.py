@@ -134,7 +134,7 @@ def accept(messages: Sequence[Message], now: int) -> Batch:  # one loop on the h
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
-        raise InvalidArgument("messages is empty, wanted at least one message")
+        raise InvalidArgument("messages is empty, expected at least one message")
     stored: list[StoredMessage] = []
     total, plain, keyed = 0, True, False
     unusual: list[int] = []
@@ -197,7 +197,7 @@ class TypedMessage(Protocol):
 def accept_typed(messages: Sequence[TypedMessage], now: int, limits: PublishLimits, request_bytes: int) -> Batch:
     """`accept` for such messages, within the limits of their API. `request_bytes`: see `PublishLimits.max_request_bytes`."""
     if not messages:
-        raise InvalidArgument("messages is empty, wanted at least one message")
+        raise InvalidArgument("messages is empty, expected at least one message")
     if limits.max_messages is not None and len(messages) > limits.max_messages:
         raise InvalidArgument(f"messages has {len(messages)} entries, expected 1 to {limits.max_messages}")
     if limits.max_request_bytes is not None and request_bytes > limits.max_request_bytes:
@@ -234,12 +234,12 @@ def accept_typed(messages: Sequence[TypedMessage], now: int, limits: PublishLimi
 
 
 def _empty(index: int) -> InvalidArgument:
-    return InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
+    return InvalidArgument(f"messages[{index}] is empty, expected data or at least one attribute")
 
 
 def _too_large(index: int, size: int) -> InvalidArgument:
     return InvalidArgument(
-        f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
+        f"messages[{index}] is {size} bytes with attributes and ordering key, expected at most {MAX_MESSAGE_BYTES}",
         hint="store large bodies elsewhere and send a reference",
     )
 
@@ -290,7 +290,7 @@ def check_text(value: object, name: str, limit: int) -> int:
     except UnicodeEncodeError:
         raise InvalidArgument.of(name, value, "text that UTF-8 can encode (no lone surrogates)") from None
     if size > limit:
-        raise InvalidArgument(f"{name} is {size} bytes long, wanted at most {limit}: {value[:40]!r}…")
+        raise InvalidArgument(f"{name} is {size} bytes long, expected at most {limit}: {value[:40]!r}…")
     return size
 
 

@@ -217,7 +217,7 @@ def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Bat
                 size += extra
             if size > MAX_MESSAGE_BYTES:
                 raise InvalidArgument(
-                    f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
+                    f"payload is {size} bytes with headers, expected at most {MAX_MESSAGE_BYTES}",
                     hint="store large bodies elsewhere and send a reference",
                 )
             record = StoredMessage(now, data, attributes or None, "", priority, size, None, None, None, content)
@@ -247,7 +247,7 @@ def _deliver_at(message: NewMessage, now: int) -> int:
     if message.delay is None:
         return instant(message.deliver_at, "deliver_at")
     if message.deliver_at is not None:
-        raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
+        raise InvalidArgument("delay and deliver_at are both given, expected at most one of them")
     return now + micros(message.delay, "delay")
 
 

@@ -42,7 +42,7 @@ class Address:
         if parts.username is not None or parts.query or parts.fragment:
             # What stands there may be a secret: it is not repeated.
             raise InvalidArgument(
-                f"server has more than a host and a port (the host is {parts.hostname!r}), wanted the address of a server",
+                f"server has more than a host and a port (the host is {parts.hostname!r}), expected the address of a server",
                 hint=f"{HINT}; a token is given as token=…, or in PENSTOCK_TOKEN",
             )
         is_bare = not parts.path.strip("/") and " " not in server

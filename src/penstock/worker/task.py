@@ -146,7 +146,7 @@ class Task(Generic[P, R]):
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidArgument(f"task {self.name!r}: {error}; wanted {self.name}{self._signature}") from None
+            raise InvalidArgument(f"task {self.name!r}: {error}; expected {self.name}{self._signature}") from None
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r} of queue {self.queue!r}>"

@@ -93,7 +93,7 @@ class Worker:
         queue_config: QueueConfig | None = None,
     ) -> None:
         if sum(one is not None for one in (server, data_dir, pubsub)) > 1:
-            raise InvalidArgument("more than one of server, data_dir and pubsub is given, wanted at most one of them")
+            raise InvalidArgument("more than one of server, data_dir and pubsub is given, expected at most one of them")
         if queue_config is not None and not isinstance(queue_config, QueueConfig):
             raise InvalidArgument.of("queue_config", queue_config, "a QueueConfig")
         self._server, self._token, self._project, self._data_dir = server, token, project, data_dir
@@ -391,7 +391,7 @@ class Worker:
             if name not in known:
                 near = get_close_matches(name, known, 1)
                 hint = f"did you mean {near[0]}?" if near else None
-                raise InvalidArgument(f"no task uses the queue {name!r}, wanted some of {', '.join(known)}", hint=hint)
+                raise InvalidArgument(f"no task uses the queue {name!r}, expected some of {', '.join(known)}", hint=hint)
         return known if queues is None else [name for name in known if name in queues]
 
     async def _stop(self, executor: Executor) -> None:

@@ -131,7 +131,7 @@ def test_a_request_that_is_too_large_is_refused_here_and_harms_nobody(
     async def scenario() -> None:
         async with PubSub(f"penstock://{proxy.address}") as pubsub:
             await made(pubsub, names)
-            with pytest.raises(InvalidArgument, match=r"has \d+ bytes, wanted at most \d+"):
+            with pytest.raises(InvalidArgument, match=r"has \d+ bytes, expected at most \d+"):
                 await pubsub.link.publish(names[0], [Message(b"x" * 9_000_000)] * 2)
             await pubsub.link.publish(names[0], [Message(b"small")])
             assert proxy.accepted == 1

@@ -75,7 +75,7 @@ def test_settings_that_make_no_sense_are_refused_before_they_are_sent() -> None:
     async def scenario() -> None:
         async with PubSub() as pubsub:
             queue = pubsub.queue("tasks")
-            with pytest.raises(InvalidArgument, match=r"unknown option 'max_retrys' of a queue, wanted one of .*max_retries"):
+            with pytest.raises(InvalidArgument, match=r"unknown option 'max_retrys' of a queue, expected one of .*max_retries"):
                 await queue.create(max_retrys=5)
             with pytest.raises(InvalidArgument, match="config is given together with max_retries"):
                 await queue.create(QueueConfig(), max_retries=5)
@@ -174,7 +174,7 @@ def test_what_is_published_at_the_same_time_travels_together_and_each_hears_of_i
             full = await asyncio.gather(*(queue.publish(b"") for _ in range(20)), return_exceptions=True)
             assert sum(isinstance(outcome, str) for outcome in full) == 8
             assert sum(isinstance(outcome, QueueFull) for outcome in full) == 12
-            with pytest.raises(InvalidArgument, match="message is 'text', wanted a NewMessage"):
+            with pytest.raises(InvalidArgument, match="message is 'text', expected a NewMessage"):
                 await queue.publish_message("text")  # type: ignore[arg-type]
 
     run(scenario)

@@ -147,8 +147,8 @@ def test_a_message_that_is_too_large_is_skipped_told_once_and_counted(
 
     in_loop(scenario())
     assert [record.message.partition(" is ")[2] for record in caplog.records if "skipped" in record.message] == [
-        "skipped: 1025 bytes, wanted at most 1024",
-        "skipped: 1349 bytes, wanted at most 1024",
+        "skipped: 1025 bytes, expected at most 1024",
+        "skipped: 1349 bytes, expected at most 1024",
     ]
 
 

@@ -112,7 +112,7 @@ class Wire:
                 message = await self.socket.receive()
         except TimeoutError:
             raise AssertionError(f"{what} did not come within {seconds} s; kept: {[*self.kept]}") from None
-        assert message.type is aiohttp.WSMsgType.TEXT, f"wanted {what}, got {message}; kept: {[*self.kept]}"
+        assert message.type is aiohttp.WSMsgType.TEXT, f"expected {what}, got {message}; kept: {[*self.kept]}"
         frame: Json = json.loads(message.data)
         return frame
 

@@ -285,7 +285,7 @@ def test_open_log(server: LocalServer) -> None:
     assert isinstance(by_path, DirectoryLog)
     by_path.close()
     for options in ({}, {"endpoint": server.url, "path": data_dir}, {"path": data_dir, "token": "t"}):
-        with pytest.raises(InvalidArgument, match="wanted"):
+        with pytest.raises(InvalidArgument, match="expected"):
             open_log(**options)  # type: ignore[arg-type]
 
 

@@ -164,7 +164,7 @@ def test_a_user_may_name_columns_by_a_schema(world: World) -> None:
     assert isinstance(reader, BatchReader)
 
     assert everything(reader) == [{"value": b"0", "offset": 0}, {"value": b"1", "offset": 1}]
-    with pytest.raises(InvalidArgument, match="schema is 'amount:double', wanted columns of messages: stream, offset"):
+    with pytest.raises(InvalidArgument, match="schema is 'amount:double', expected columns of messages: stream, offset"):
         world.source(subscribe="orders").reader(types.StructType().add("amount", types.DoubleType()))
 
 

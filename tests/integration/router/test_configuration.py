@@ -490,15 +490,15 @@ def test_a_file_that_cannot_be_used_is_said_at_once(name: str, content: bytes | 
 @pytest.mark.parametrize(
     ("file", "urls", "environment", "words"),
     [
-        ("a.yaml", None, {}, "wanted a file of JSON or TOML"),
+        ("a.yaml", None, {}, "expected a file of JSON or TOML"),
         ("a.json", "http://h/c", {}, "both given"),
-        (None, "ftp://h/c", {}, "wanted a URL"),
-        (None, "http:///c", {}, "wanted a URL"),
-        (None, "http://h:99999/c", {}, "wanted a URL"),
+        (None, "ftp://h/c", {}, "expected a URL"),
+        (None, "http:///c", {}, "expected a URL"),
+        (None, "http://h:99999/c", {}, "expected a URL"),
         (None, "http://h/c\n", {"x": "y"}, None),
-        (None, "http://h/a b\x00", {}, "wanted a URL"),
-        (None, " , ,", {}, "wanted one URL, or several"),
-        (None, "http://me:s3cret@h/c", {"MESSAGE_ROUTER_CONFIG_TOKEN": "s3cret"}, "wanted no user beside a token"),
+        (None, "http://h/a b\x00", {}, "expected a URL"),
+        (None, " , ,", {}, "expected one URL, or several"),
+        (None, "http://me:s3cret@h/c", {"MESSAGE_ROUTER_CONFIG_TOKEN": "s3cret"}, "expected no user beside a token"),
         (None, "http://h/c", {"MESSAGE_ROUTER_CONFIG_TOKEN": "s3cret\r\nX: 1"}, "no header may have"),
     ],
 )

@@ -108,7 +108,7 @@ NO_CALLS: list[tuple[Any, str]] = [
     ({"some": "json"}, "the message is not a task call: "),
     ({"v": 2, "task": "work"}, "the message is a task call of version 2, this worker reads version 1"),
     ({"v": 1, "task": "worc"}, "the message calls the task 'worc', which this worker does not know; it knows work"),
-    ({"v": 1, "task": "work", "args": [1, 2, 3]}, "task 'work': too many positional arguments; wanted work(number)"),
+    ({"v": 1, "task": "work", "args": [1, 2, 3]}, "task 'work': too many positional arguments; expected work(number)"),
     ({"v": 1, "task": "work", "kwargs": {"numbr": 1}}, "task 'work': missing a required argument: 'number'"),
 ]
 

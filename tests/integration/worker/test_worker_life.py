@@ -151,7 +151,7 @@ def test_a_worker_may_work_for_some_of_its_queues() -> None:
             tasks = [worker.task(name, name=name)(partial(ran.append, name)) for name in ("a", "b")]
             for task in tasks:
                 await task.send()
-            with pytest.raises(InvalidArgument, match="no task uses the queue 'c', wanted some of a, b"):
+            with pytest.raises(InvalidArgument, match="no task uses the queue 'c', expected some of a, b"):
                 await worker.start(["c"])
             await worker.start(["b"])
             await done(worker, succeeded=1)

@@ -67,9 +67,9 @@ def test_without_flags_the_settings_count_and_all_is_allowed_for_an_hour(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--actor Browser", "a hub would refuse this token: the token names 'Browser', wanted an actor"),
+        ("--actor Browser", "a hub would refuse this token: the token names 'Browser', expected an actor"),
         ("--actor a/b --publish #/x", "a hub would refuse this token: publish of the token has '#/x'"),
-        ("--actor a/b --ttl 2d", "--ttl is '172800 s', wanted 1 s or more, and no more than hub_jwt_max_age (86400 s)"),
+        ("--actor a/b --ttl 2d", "--ttl is '172800 s', expected 1 s or more, and no more than hub_jwt_max_age (86400 s)"),
         ("--actor a/b --ttl 0", "--ttl is '0 s'"),
     ],
 )

@@ -187,7 +187,7 @@ def source(**given_: object) -> argparse.Namespace:
 
 @pytest.mark.parametrize("wrong", [{"data": ["x"], "file": "f"}, {"data": ["x"], "lines": True}, {"lines": True, "count": 2}])
 def test_what_excludes_each_other_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument, match="wanted one or the other"):
+    with pytest.raises(InvalidArgument, match="expected one or the other"):
         check_source(source(**wrong))
 
 

@@ -80,7 +80,7 @@ def test_a_token_for_no_server_is_refused() -> None:
 
 
 def test_a_directory_is_never_made_by_looking_at_it(empty_folder: Path) -> None:
-    with pytest.raises(InvalidArgument, match="wanted a directory that exists"):
+    with pytest.raises(InvalidArgument, match="expected a directory that exists"):
         Target(data_dir="typo").client()
     assert list(empty_folder.iterdir()) == []
 

@@ -74,7 +74,7 @@ def test_an_address_that_is_none_says_what_was_wanted(subtests: pytest.Subtests)
     ]
     for wrong in rows:
         with subtests.test(wrong=wrong):
-            with pytest.raises(InvalidArgument, match=r"server (is|has) .*wanted") as told:
+            with pytest.raises(InvalidArgument, match=r"server (is|has) .*expected") as told:
                 Address.parse(wrong)
             assert "http://HOST:8085" in str(told.value.hint)
 

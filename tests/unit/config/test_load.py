@@ -185,7 +185,7 @@ def test_certificate_and_key_are_read_and_must_exist(tmp_path: Path, subtests: p
             assert settings.url(8085) == "https://127.0.0.1:8085"
 
             paths["tls_key"].unlink()
-            assert "key.pem', wanted a file that exists" in refusal(flags, environ, file)
+            assert "key.pem', expected a file that exists" in refusal(flags, environ, file)
 
 
 def test_what_depends_on_other_settings_is_filled_in() -> None:
@@ -202,8 +202,8 @@ def test_what_depends_on_other_settings_is_filled_in() -> None:
 
 def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, object], dict[str, str], str]] = [
-        ({"port": "70000"}, {}, "--port is '70000', wanted a whole number from 0 to 65535"),
-        ({}, {"PENSTOCK_GRPC_PORT": "off"}, "PENSTOCK_GRPC_PORT is 'off', wanted a whole number"),
+        ({"port": "70000"}, {}, "--port is '70000', expected a whole number from 0 to 65535"),
+        ({}, {"PENSTOCK_GRPC_PORT": "off"}, "PENSTOCK_GRPC_PORT is 'off', expected a whole number"),
         ({"tls_cert": "pyproject.toml"}, {}, "--tls-cert is set without tls_key"),
         ({"tls_key": "pyproject.toml"}, {}, "--tls-key is set without tls_cert"),
         ({"memory": True, "data_dir": "d"}, {}, "--memory and --data-dir exclude each other"),
@@ -214,13 +214,13 @@ def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> Non
         ({}, {"PENSTOCK_PROT": "1"}, "PENSTOCK_PROT is not a setting | did you mean PENSTOCK_PORT?"),
         ({}, {"PENSTOCK_GRPCPORT": "1"}, "did you mean PENSTOCK_GRPC_PORT?"),
         ({"prot": "1"}, {}, "--prot is not a setting | did you mean --port?"),
-        ({"log_level": "loud"}, {}, "--log-level is 'loud', wanted 'debug' or 'info' or 'warning' or 'error'"),
-        ({}, {"PENSTOCK_MEMORY": "maybe"}, "PENSTOCK_MEMORY is 'maybe', wanted true or false"),
-        ({"shutdown_seconds": "2h"}, {}, "--shutdown-seconds is '2h', wanted a duration from 0 to 3600 s"),
-        ({"max_request_bytes": "1"}, {}, "--max-request-bytes is '1', wanted a size from 1024"),
+        ({"log_level": "loud"}, {}, "--log-level is 'loud', expected 'debug' or 'info' or 'warning' or 'error'"),
+        ({}, {"PENSTOCK_MEMORY": "maybe"}, "PENSTOCK_MEMORY is 'maybe', expected true or false"),
+        ({"shutdown_seconds": "2h"}, {}, "--shutdown-seconds is '2h', expected a duration from 0 to 3600 s"),
+        ({"max_request_bytes": "1"}, {}, "--max-request-bytes is '1', expected a size from 1024"),
         ({"rate_limit": "-1"}, {}, "--rate-limit is '-1'"),
-        ({"data_dir": ""}, {}, "--data-dir is '', wanted a path"),
-        ({"hub_bind": "orders"}, {}, "--hub-bind is 'orders', wanted a list, each PATTERN=TOPIC such as orders/#=orders"),
+        ({"data_dir": ""}, {}, "--data-dir is '', expected a path"),
+        ({"hub_bind": "orders"}, {}, "--hub-bind is 'orders', expected a list, each PATTERN=TOPIC such as orders/#=orders"),
         ({"hub_bind": "a=one-topic,a=other"}, {}, "--hub-bind has both 'a=one-topic' and 'a=other'"),
         ({"hub_bind": "a=orders,b=orders"}, {}, "has both 'a=orders' and 'b=orders' | a pattern is bound to one topic"),
         ({"hub_history": "c,a/b,a-b,a"}, {}, "--hub-history has both 'a' and 'a/b' | 'a' keeps all below it"),
@@ -249,13 +249,13 @@ def test_a_wrong_file_is_told_with_its_key(tmp_path: Path, subtests: pytest.Subt
         ("[zzz]\nqqq = 1", "penstock.toml: zzz is not a setting | `penstock config` lists them all"),
         ("server = 1", "penstock.toml: server is not a setting"),
         ("[[server]]\nport = 1", "penstock.toml: server is not a setting"),
-        ("[server.port]\nx = 1", "penstock.toml: [server] port is {'x': 1}, wanted a whole number"),
-        ('[server]\nport = "8085"', "penstock.toml: [server] port is '8085', wanted a whole number"),
-        ("[server]\nport = 80.0", "[server] port is 80.0, wanted"),
-        ("[server]\nport = 1979-05-27", "[server] port is datetime.date(1979, 5, 27), wanted"),
-        ("[storage]\nmemory = 'false'", "[storage] memory is 'false', wanted true or false"),
-        ("[security]\npush_allow = 'a'", "[security] push_allow is 'a', wanted a list"),
-        ("[security]\npush_allow = [1]", "[security] push_allow is [1], wanted a list"),
+        ("[server.port]\nx = 1", "penstock.toml: [server] port is {'x': 1}, expected a whole number"),
+        ('[server]\nport = "8085"', "penstock.toml: [server] port is '8085', expected a whole number"),
+        ("[server]\nport = 80.0", "[server] port is 80.0, expected"),
+        ("[server]\nport = 1979-05-27", "[server] port is datetime.date(1979, 5, 27), expected"),
+        ("[storage]\nmemory = 'false'", "[storage] memory is 'false', expected true or false"),
+        ("[security]\npush_allow = 'a'", "[security] push_allow is 'a', expected a list"),
+        ("[security]\npush_allow = [1]", "[security] push_allow is [1], expected a list"),
         ("[storage]\nmemory = true\ndata_dir = 'd'", "exclude each other"),
         ("[server\nport = 1", "penstock.toml is not a TOML file: Expected ']'"),
         ("[server]\nport = 1\nport = 2\n", "(at line 3, column 9)"),
@@ -431,6 +431,6 @@ def test_wrong_queue_settings_are_refused_where_they_are(tmp_path: Path) -> None
         ("[queue.dead_letter.more]\na = 1", "[queue.dead_letter] more is not a setting"),
         ("[queue.retry_policy]\nminimum_backoff = 700", "minimum_backoff is 700 and queue_retry_policy_maximum_backoff is 600"),
         ("[queue]\ndead_letter = true", "[queue] dead_letter is not a setting"),
-        ("[queue]\ndefault_priority = 10", "[queue] default_priority is 10, wanted a whole number from 0 to 9"),
+        ("[queue]\ndefault_priority = 10", "[queue] default_priority is 10, expected a whole number from 0 to 9"),
     ):
         assert expected in refusal({}, {}, written(tmp_path, text))

@@ -118,9 +118,9 @@ def test_an_error_names_the_field(subtests: pytest.Subtests) -> None:
     rows: list[tuple[object, str]] = [
         ({"messages": [{}, {"dato": 1}]}, r"Unknown name 'dato' in messages\[1\]: PubsubMessage has no such field"),
         ({"nope": 1}, "Unknown name 'nope' in the body"),
-        ({"messages": [{"data": "%"}]}, r"messages\[0\].data is '%', wanted base64"),
-        ({"messages": [{"attributes": {"a": 1}}]}, r"messages\[0\].attributes\['a'\] is 1, wanted a string"),
-        ({"messages": {}}, "messages is {}, wanted a list"),
+        ({"messages": [{"data": "%"}]}, r"messages\[0\].data is '%', expected base64"),
+        ({"messages": [{"attributes": {"a": 1}}]}, r"messages\[0\].attributes\['a'\] is 1, expected a string"),
+        ({"messages": {}}, "messages is {}, expected a list"),
         ({"messages": [{"orderingKey": "a", "ordering_key": "b"}]}, "given twice"),
     ]
     for body, told in rows:

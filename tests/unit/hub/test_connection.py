@@ -618,9 +618,9 @@ def test_a_request_of_no_known_type_is_refused_with_all_there_are() -> None:
 
 def test_a_payload_of_another_kind_is_refused_with_what_is_wrong(subtests: pytest.Subtests) -> None:
     kinds: list[tuple[str, object, str, str]] = [
-        ("hub:register", {}, "the payload of hub:register is not as wanted", "invalid_payload"),
-        ("hub:heartbeat", 7, "the payload of hub:heartbeat is not as wanted", "invalid_payload"),
-        ("hub:list_actors", {"limit": 1001}, "the payload of hub:list_actors is not as wanted", "invalid_payload"),
+        ("hub:register", {}, "the payload of hub:register is not as expected", "invalid_payload"),
+        ("hub:heartbeat", 7, "the payload of hub:heartbeat is not as expected", "invalid_payload"),
+        ("hub:list_actors", {"limit": 1001}, "the payload of hub:list_actors is not as expected", "invalid_payload"),
         ("hub:publish", {"topic": 7}, "topic is required", "invalid_topic"),
         ("hub:subscribe", {"topic": []}, "topic is required", "invalid_topic"),
         ("hub:publish", {"topic": "x", "type": 7}, "payload.type is required", "missing_type"),

@@ -162,7 +162,7 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
 
 def test_claims_that_let_nobody_in(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str, str]] = [
-        ({"iss": "other"}, "wrong_issuer", "the token was issued by 'other', wanted 'signal-hub'"),
+        ({"iss": "other"}, "wrong_issuer", "the token was issued by 'other', expected 'signal-hub'"),
         ({"iss": None}, "wrong_issuer", "issued by None"),
         ({"iss": "x" * 500}, "wrong_issuer", "xxx..."),
         ({"exp": None}, "missing_claim", "the token has no exp"),
@@ -173,7 +173,7 @@ def test_claims_that_let_nobody_in(subtests: pytest.Subtests) -> None:
         ({"iat": NOW + 31}, "token_not_yet_valid", "valid in the future"),
         ({"nbf": NOW + 31}, "token_not_yet_valid", "valid in the future"),
         ({"actorId": None}, "wrong_actor", "the token names no actor"),
-        ({"actorId": None, "sub": "user-17"}, "wrong_actor", "the token names 'user-17', wanted an actor"),
+        ({"actorId": None, "sub": "user-17"}, "wrong_actor", "the token names 'user-17', expected an actor"),
         ({"actorId": "", "sub": "service/billing"}, "wrong_actor", "names ''"),
         ({"actorId": "Browser/UI"}, "wrong_actor", "names 'Browser/UI'"),
         ({"actorId": "a/b/c"}, "wrong_actor", "names 'a/b/c'"),

@@ -244,7 +244,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a secret for a key": ("hub_jwt_key_file", lambda: SECRET, "no RSA public key in PEM"),
     "a private key": ("hub_jwt_key_file", lambda: private_pem(rsa_key()), "a hub needs the public one"),
     "an elliptic key": ("hub_jwt_key_file", lambda: public_pem(ec_key()), "no RSA public key in PEM"),
-    "a short key": ("hub_jwt_key_file", lambda: public_pem(rsa_key("short", 1024)), "its key has 1024 bits, wanted 2048"),
+    "a short key": ("hub_jwt_key_file", lambda: public_pem(rsa_key("short", 1024)), "its key has 1024 bits, expected 2048"),
     "a broken key": ("hub_jwt_key_file", lambda: public_pem(rsa_key())[:-60], "no RSA public key in PEM"),
 }
 

@@ -150,26 +150,26 @@ def test_each_row_may_name_its_stream(desk: Desk) -> None:
 
 TEXTS = pa.map_(pa.string(), pa.string())
 HOSTILE: list[tuple[str, dict[str, Any], str]] = [
-    ("no value column", {"key": ["a"]}, "wanted value among them"),
-    ("unknown column", {"value": ["a"], "vaule": ["b"]}, "column 'vaule' is not known, wanted some of value, key"),
-    ("numbers as value", {"value": [1]}, "column 'value' is int64, wanted binary or string"),
+    ("no value column", {"key": ["a"]}, "expected value among them"),
+    ("unknown column", {"value": ["a"], "vaule": ["b"]}, "column 'vaule' is not known, expected some of value, key"),
+    ("numbers as value", {"value": [1]}, "column 'value' is int64, expected binary or string"),
     ("null values only", {"value": pa.nulls(1)}, "column 'value' is null"),
-    ("binary key", {"value": ["a"], "key": [b"k"]}, "column 'key' is binary, wanted string"),
-    ("text priority", {"value": ["a"], "priority": ["9"]}, "wanted a whole number"),
+    ("binary key", {"value": ["a"], "key": [b"k"]}, "column 'key' is binary, expected string"),
+    ("text priority", {"value": ["a"], "priority": ["9"]}, "expected a whole number"),
     ("boolean priority", {"value": ["a"], "priority": [True]}, "column 'priority' is bool"),
-    ("naive time", {"value": ["a"], "deliver_at": pa.array([1], pa.timestamp("us"))}, "wanted timestamp with a time zone"),
-    ("list of attributes", {"value": ["a"], "attributes": [["a"]]}, r"wanted map<string, string>"),
+    ("naive time", {"value": ["a"], "deliver_at": pa.array([1], pa.timestamp("us"))}, "expected timestamp with a time zone"),
+    ("list of attributes", {"value": ["a"], "attributes": [["a"]]}, r"expected map<string, string>"),
     ("empty row", {"value": ["a", "", "b"]}, "row 1 is empty"),
     ("null row", {"value": ["a", None]}, "row 1 is empty"),
-    ("priority 10", {"value": ["a", "b"], "priority": [1, 10]}, "row 1: priority is 10, wanted a whole number from 0 to 9"),
+    ("priority 10", {"value": ["a", "b"], "priority": [1, 10]}, "row 1: priority is 10, expected a whole number from 0 to 9"),
     ("priority -1", {"value": ["a"], "priority": [-1]}, "row 0: priority is -1"),
     ("huge priority", {"value": ["a"], "priority": pa.array([2**64 - 1], pa.uint64())}, "column 'priority' cannot be read"),
-    ("ttl 0", {"value": ["a"], "ttl": [0]}, "row 0: ttl is 0.0, wanted seconds, more than 0"),
+    ("ttl 0", {"value": ["a"], "ttl": [0]}, "row 0: ttl is 0.0, expected seconds, more than 0"),
     ("ttl below 0", {"value": ["a", "b"], "ttl": [1.0, -1.0]}, "row 1: ttl is -1.0"),
     ("ttl nan", {"value": ["a"], "ttl": [float("nan")]}, "row 0: ttl is nan"),
     ("ttl for ever", {"value": ["a"], "ttl": [float("inf")]}, "row 0: ttl is inf"),
     ("deliver before 1970", {"value": ["a"], "deliver_at": pa.array([-1], pa.timestamp("us", tz="UTC"))}, "row 0: deliver_at"),
-    ("long key", {"value": ["a", "b"], "key": ["k", "ä" * 513]}, "row 1: key is .*wanted at most 1024 bytes"),
+    ("long key", {"value": ["a", "b"], "key": ["k", "ä" * 513]}, "row 1: key is .*expected at most 1024 bytes"),
     ("large message", {"value": pa.array([b"a", bytes(10 * MIB + 1)])}, "row 1 is 10485761 bytes"),
     ("large with key", {"value": pa.array([bytes(10 * MIB)]), "key": ["k"]}, "row 0 is 10485761 bytes"),
     ("empty attribute key", {"value": ["a"], "attributes": pa.array([[("", "x")]], TEXTS)}, "row 0: an attribute key is ''"),
@@ -214,7 +214,7 @@ def test_a_row_without_a_stream_is_refused_when_there_is_none_for_all(desk: Desk
 def test_a_key_is_no_part_of_a_work_queue(desk: Desk) -> None:
     QueueManager(broker=desk.broker).create("jobs")
 
-    with pytest.raises(InvalidArgument, match="row 1: key is 'k', wanted none"):
+    with pytest.raises(InvalidArgument, match="row 1: key is 'k', expected none"):
         desk.stage("w", "p", rows(value=["a", ""], key=[None, "k"]), stream="queue:jobs")
     desk.stage("w", "p", rows(value=["a", ""], key=[None, ""]), stream="queue:jobs")
 

@@ -292,14 +292,14 @@ def test_a_compressed_batch_is_measured_before_it_is_unpacked(desk: Desk, compre
     bomb = body_of(rows(value=[b"\0" * 9 * MIB] * 32), compression=compression)
     assert len(bomb) < 2 * MIB
 
-    with pytest.raises(InvalidArgument, match=r"a batch is 30\d{7} bytes when it is unpacked, wanted at most 268435456"):
+    with pytest.raises(InvalidArgument, match=r"a batch is 30\d{7} bytes when it is unpacked, expected at most 268435456"):
         desk.send("w", "p", bomb)
     assert desk.send("w", "p", body_of(rows(value=["a"] * 1000), compression=compression)).rows == 1000
 
 
 def test_a_part_counts_as_large_as_it_is_unpacked(broker: Broker) -> None:
     desk = Desk(broker, limits=StagingLimits(max_part_bytes=MIB))
-    with pytest.raises(InvalidArgument, match=r"the part is \d{7} bytes when it is unpacked, wanted at most 1048576"):
+    with pytest.raises(InvalidArgument, match=r"the part is \d{7} bytes when it is unpacked, expected at most 1048576"):
         desk.send("w", "p", body_of(*[rows(value=[b"\0" * 300_000])] * 4, compression="zstd"))
     desk.writes.close()
 
@@ -323,7 +323,7 @@ def test_bytes_that_are_said_again_and_again_are_counted_each_time(desk: Desk, k
 
 def test_rows_of_no_bytes_are_refused(desk: Desk) -> None:
     nothing = pa.Array.from_buffers(pa.binary(0), 1 << 30, [None, pa.py_buffer(b"")])
-    with pytest.raises(InvalidArgument, match=r"column 'value' is fixed_size_binary\[0\], wanted binary or string"):
+    with pytest.raises(InvalidArgument, match=r"column 'value' is fixed_size_binary\[0\], expected binary or string"):
         desk.send("w", "p", body_of(rows(value=nothing)))
 
 

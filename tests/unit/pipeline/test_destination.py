@@ -46,10 +46,10 @@ def test_options_that_cannot_be_used(subtests: pytest.Subtests) -> None:
         ({"path": "somewhere"}, "'somewhere'", "endpoint"),
         (HERE | {"path": "somewhere"}, "through its server", "without a path"),
         (HERE | {"topic": "a", "queue": "b"}, "topic and queue are given", ""),
-        (HERE | {"payload": "avro"}, "payload is 'avro', wanted one of value, json", ""),
+        (HERE | {"payload": "avro"}, "payload is 'avro', expected one of value, json", ""),
         (HERE | {"batch": "-1", "query": "q"}, "batch is '-1'", ""),
         (HERE | {"batch": "one", "query": "q"}, "batch is 'one'", ""),
-        (HERE | {"query": "my query"}, "query is 'my query', wanted up to 200 letters", ""),
+        (HERE | {"query": "my query"}, "query is 'my query', expected up to 200 letters", ""),
         (HERE | {"topics": "a"}, "did you mean topic?", "options are"),
         (HERE | {"topic": " "}, "topic is ' '", ""),
     ]
@@ -68,7 +68,7 @@ def test_a_number_alone_names_no_batch() -> None:
 
 
 def test_a_stream_numbers_its_batches_itself() -> None:
-    with pytest.raises(InvalidArgument, match="batch is 3, wanted none in a stream"):
+    with pytest.raises(InvalidArgument, match="batch is 3, expected none in a stream"):
         destination(HERE | {"query": "q", "batch": "3"}).for_stream()
 
 
@@ -136,7 +136,7 @@ def test_a_type_that_does_not_fit_is_named_with_what_is_wanted(subtests: pytest.
         with subtests.test(name=name, kind=kind, wanted=wanted, hint=hint):
             columns = [column(name, kind)] if name == "value" else [VALUE, column(name, kind)]
 
-            with pytest.raises(InvalidArgument, match="wanted") as raised:
+            with pytest.raises(InvalidArgument, match="expected") as raised:
                 layout(columns, is_json=False, has_stream=True)
 
             assert repr(name) in str(raised.value)

@@ -17,7 +17,7 @@ Identifier: [id = aaaf5cf3, runId = 74259c4f]
 """
 PLANNING = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source initialize source: Traceback (most recent call last):
   File "source.py", line 25, in streamReader
-penstock.errors.InvalidArgument: view is 'x', wanted one of messages
+penstock.errors.InvalidArgument: view is 'x', expected one of messages
 
 During handling of the above exception, another exception occurred:
 
@@ -59,7 +59,7 @@ STREAM = "[STREAM_FAILED] Query [id = 1] terminated with exception: [PATH_NOT_FO
     ("text", "kind", "message", "hint", "code"),
     [
         (WORKER, TopicNotFound, "Topic not found: orders", TopicNotFound.hint, 3),
-        (PLANNING, InvalidArgument, "view is 'x', wanted one of messages", None, 2),
+        (PLANNING, InvalidArgument, "view is 'x', expected one of messages", None, 2),
         (FOREACH, FailedPrecondition, "the lake is of another log", "take another", 1),
         (USER, PenstockError, "a part of the pipeline failed: ValueError: bad: thing", None, 1),
         (COLUMN, PenstockError, "Spark failed: A column with name `nonsense` cannot be resolved.", None, 1),

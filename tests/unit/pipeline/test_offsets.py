@@ -49,7 +49,7 @@ def test_a_checkpoint_of_something_else_is_refused_in_words(subtests: pytest.Sub
         with (
             subtests.test(value=value),
             pytest.raises(
-                FailedPrecondition, match=r"the checkpoint has .* for 'orders', wanted \[number of the stream, offset\]"
+                FailedPrecondition, match=r"the checkpoint has .* for 'orders', expected \[number of the stream, offset\]"
             ),
         ):
             decode({"orders": value})
@@ -99,7 +99,7 @@ def test_a_bound_by_stream_counts_for_that_stream() -> None:
 def test_a_bound_for_a_stream_that_is_not_read_is_refused_with_those_that_are() -> None:
     bound = Bound("startingOffsets", EARLIEST, {"odrers": EARLIEST})
 
-    with pytest.raises(InvalidArgument, match="startingOffsets is 'odrers', wanted only streams that are read: orders"):
+    with pytest.raises(InvalidArgument, match="startingOffsets is 'odrers', expected only streams that are read: orders"):
         place(spans_of(orders=(1, 0, 9)), bound, LATEST, {})
 
 

@@ -155,7 +155,7 @@ def test_the_driver_takes_a_quarter_of_the_memory_within_bounds(subtests: pytest
 
 
 def test_a_master_and_a_remote_exclude_each_other() -> None:
-    with pytest.raises(InvalidArgument, match="remote is 'sc://x', wanted none beside a master"):
+    with pytest.raises(InvalidArgument, match="remote is 'sc://x', expected none beside a master"):
         session("x", master="local", remote="sc://x")
 
 
@@ -165,7 +165,7 @@ def test_a_remote_that_is_no_address_is_refused(subtests: pytest.Subtests) -> No
         with (
             subtests.test(remote=remote),
             pytest.raises(
-                InvalidArgument, match=r"wanted the address of a Spark Connect server, such as sc://127\.0\.0\.1:15002"
+                InvalidArgument, match=r"expected the address of a Spark Connect server, such as sc://127\.0\.0\.1:15002"
             ),
         ):
             session("x", remote=remote)
@@ -189,6 +189,6 @@ def test_a_driver_memory_that_java_does_not_know_is_refused(subtests: pytest.Sub
     for memory in cases:
         with (
             subtests.test(memory=memory),
-            pytest.raises(InvalidArgument, match=r"driver_memory is .*, wanted a size such as 512m or 4g"),
+            pytest.raises(InvalidArgument, match=r"driver_memory is .*, expected a size such as 512m or 4g"),
         ):
             session("x", driver_memory=memory)

@@ -41,9 +41,9 @@ def test_large_definitions_are_kept_in_smaller_number() -> None:
 
 def test_a_definition_has_at_most_300_kib() -> None:
     compile_schema(SchemaKind.PROTOCOL_BUFFER, MESSAGE + " " * (MAX_DEFINITION - len(MESSAGE)))
-    with pytest.raises(InvalidArgument, match="307201 bytes, wanted 1 to 307200"):
+    with pytest.raises(InvalidArgument, match="307201 bytes, expected 1 to 307200"):
         compile_schema(SchemaKind.PROTOCOL_BUFFER, MESSAGE + " " * (MAX_DEFINITION - len(MESSAGE) + 1))
-    with pytest.raises(InvalidArgument, match="wanted 1 to 307200"):
+    with pytest.raises(InvalidArgument, match="expected 1 to 307200"):
         compile_schema(SchemaKind.AVRO, " " * (MAX_DEFINITION - 1) + "\u20ac")
 
 

@@ -159,7 +159,7 @@ def test_a_message_is_answered_soon(subtests: pytest.Subtests) -> None:
         (ANYTHING, b"\x0b" * LARGE, "Error parsing message"),
         (ANYTHING, b"\x0b" * 10_000_000, "groups are nested more than 100 deep"),
         (ANYTHING, b'{"' + b"k" * LARGE + b'":1}', "the schema has no such field"),
-        (ANYTHING, b'{"b":"' + b"=" * LARGE + b'"}', "wanted bytes in base64"),
+        (ANYTHING, b'{"b":"' + b"=" * LARGE + b'"}', "expected bytes in base64"),
         (ANYTHING, b'{"i":[' + b"0," * 100_000 + b"null]}", "at i[100000]"),
         (FAT, b"\x0a\x00" * (LARGE // 2), "would take more than 256 MiB of memory"),
     ]

@@ -75,7 +75,7 @@ def test_a_refused_step_moves_nothing() -> None:
     clock = ManualClock()
     before = clock.now()
 
-    with pytest.raises(InvalidArgument, match="seconds is -1, wanted seconds, 0 or more"):
+    with pytest.raises(InvalidArgument, match="seconds is -1, expected seconds, 0 or more"):
         clock.advance(-1)
 
     assert clock.now() == before

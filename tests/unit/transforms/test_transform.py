@@ -63,17 +63,17 @@ def test_a_wrong_result_fails_the_message(sandbox: Sandbox, subtests: pytest.Sub
         ("throw {toString() { throw 1 }}", "threw something that cannot be shown"),
         ("throw '\\ud800'", "threw \ufffd"),
         ("JSON.parse(message.data)", "threw SyntaxError: "),
-        ("", "returned nothing, wanted a message, or null to drop it"),
+        ("", "returned nothing, expected a message, or null to drop it"),
         ("return 'text'", "returned a value of type string"),
-        ("return []", "returned data that is a value of type undefined, wanted a string"),
-        ("return {data: 1}", "returned data that is a value of type number, wanted a string"),
-        ("return {data: null}", "returned data that is null, wanted a string"),
+        ("return []", "returned data that is a value of type undefined, expected a string"),
+        ("return {data: 1}", "returned data that is a value of type number, expected a string"),
+        ("return {data: null}", "returned data that is null, expected a string"),
         (
             "return {data: 'x', attributes: 'y'}",
-            "returned attributes that are a value of type string, wanted an object of strings",
+            "returned attributes that are a value of type string, expected an object of strings",
         ),
         ("return {data: 'x', attributes: null}", "returned attributes that are null"),
-        ("return {data: 'x', attributes: {n: 1}}", 'returned the attribute "n" with a value of type number, wanted a string'),
+        ("return {data: 'x', attributes: {n: 1}}", 'returned the attribute "n" with a value of type number, expected a string'),
         ("return {data: 'x', attributes: {'': ''}}", "returned a wrong attribute: .*non-empty"),
         ("return {data: 'x', attributes: {googx: ''}}", "returned a wrong attribute: .*reserved"),
         ("return {data: 'x', attributes: {x: 'y'.repeat(1025)}}", "returned a wrong attribute: .*1025 bytes"),
@@ -111,7 +111,7 @@ def test_attributes_may_bear_the_names_of_builtins(sandbox: Sandbox, subtests: p
 
 def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, Any, str]] = [
-        ("", "f", "code is '', wanted JavaScript"),
+        ("", "f", "code is '', expected JavaScript"),
         (None, "f", "code is None"),
         ("function f(m) {\n\n return m +; }", "f", r"SyntaxError: .* \(line 3\)"),
         ("function f(m) { return m }}", "f", "SyntaxError"),
@@ -119,7 +119,7 @@ def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, subtests: pytest.Su
         ("function f(m) { return m }); (function(){", "f", "SyntaxError"),
         ("return 1; function f(m) { return m }", "f", "SyntaxError"),
         ("import fs from 'fs'; function f(m) { return m }", "f", "SyntaxError"),
-        ("function g(m) { return m }", "f", r"wanted a plain function f\(message, metadata\), which is not there"),
+        ("function g(m) { return m }", "f", r"expected a plain function f\(message, metadata\), which is not there"),
         ("var f = 1", "f", "which is not there"),
         ("async function f(m) { return m }", "f", "which is of the kind AsyncFunction"),
         ("function* f(m) { yield m }", "f", "which is of the kind GeneratorFunction"),
@@ -128,7 +128,7 @@ def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, subtests: pytest.Su
         ("while (true); function f(m) {}", "f", "interrupted"),
         ("function f(m) {}\0", "f", "NUL"),
         ("function f(m) {} // \ud800", "f", "surrogates"),
-        ("function f(m) {} //" + "é" * 10240, "f", "code is 20499 bytes long, wanted at most 20480"),
+        ("function f(m) {} //" + "é" * 10240, "f", "code is 20499 bytes long, expected at most 20480"),
         ("function f(m) {}", "", "function_name is ''"),
         ("function f(m) {}", "f()", "function_name is"),
         ("function f(m) {}", "a.b", "function_name is"),
@@ -185,7 +185,7 @@ def test_a_chain_hands_on_skips_the_disabled_and_ends_at_a_drop(sandbox: Sandbox
 
 def test_a_chain_is_checked_as_a_whole(sandbox: Sandbox) -> None:
     fine = Step("function f(m) { return m }", "f")
-    with pytest.raises(InvalidArgument, match="there are 6 transforms, wanted at most 5"):
+    with pytest.raises(InvalidArgument, match="there are 6 transforms, expected at most 5"):
         compile_chain([fine] * 6, sandbox=sandbox)
     with pytest.raises(InvalidArgument, match="SyntaxError"):
         compile_chain([fine, Step("function f(", "f", disabled=True)], sandbox=sandbox)

@@ -133,87 +133,87 @@ def test_a_bad_filter_is_refused_with_its_position_and_the_remedy(subtests: pyte
         ("attributes:a ▲and attributes:b", ["found `and`", "`AND`, `OR` or the end", "write `AND` in capitals"]),
         ("attributes:a ▲Or attributes:b", ["found `Or`", "write `OR` in capitals"]),
         ("(attributes:a ▲or attributes:b)", ["found `or`", "`AND`, `OR` or `)`", "write `OR` in capitals"]),
-        ("▲not attributes:a", ["found `not`", "wanted a condition", "write `NOT` in capitals"]),
+        ("▲not attributes:a", ["found `not`", "expected a condition", "write `NOT` in capitals"]),
         ("▲!attributes:a", ["found `!`", "write `NOT`"]),
         ("attributes:a ▲&& attributes:b", ["found `&&`", "write `AND`"]),
         ("attributes:a▲|| attributes:b", ["found `||`", "write `OR`"]),
-        ("attributes:a AND attributes:b ▲OR attributes:c", ["found `OR`", "wanted `AND` again", "parentheses"]),
-        ("attributes:a OR attributes:b ▲AND attributes:c", ["found `AND`", "wanted `OR` again", "parentheses"]),
-        ("NOT (attributes:a OR -attributes:b ▲AND attributes:c)", ["wanted `OR` again"]),
+        ("attributes:a AND attributes:b ▲OR attributes:c", ["found `OR`", "expected `AND` again", "parentheses"]),
+        ("attributes:a OR attributes:b ▲AND attributes:c", ["found `AND`", "expected `OR` again", "parentheses"]),
+        ("NOT (attributes:a OR -attributes:b ▲AND attributes:c)", ["expected `OR` again"]),
         ("attributes:a ▲attributes:b", ["found `attributes`", "join two conditions with `AND` or `OR`"]),
         ("attributes:a ▲NOT attributes:b", ["found `NOT`", "join two conditions"]),
-        ("attributes:a ▲ANDattributes:b", ["found `ANDattributes`", "wanted `AND`, `OR` or the end"]),
-        ("attributes:a▲, attributes:b", ["found `,`", "wanted `AND`, `OR` or the end"]),
-        ("▲AND attributes:a", ["found `AND`", "wanted a condition", "between two conditions"]),
-        ("attributes:a AND▲", ["found the end", "wanted a condition"]),
-        ("attributes:a OR  ▲", ["found the end", "wanted a condition"]),
-        ("attributes:a AND ▲OR attributes:b", ["found `OR`", "wanted a condition"]),
-        ("NOT▲", ["found the end", "wanted a condition"]),
+        ("attributes:a ▲ANDattributes:b", ["found `ANDattributes`", "expected `AND`, `OR` or the end"]),
+        ("attributes:a▲, attributes:b", ["found `,`", "expected `AND`, `OR` or the end"]),
+        ("▲AND attributes:a", ["found `AND`", "expected a condition", "between two conditions"]),
+        ("attributes:a AND▲", ["found the end", "expected a condition"]),
+        ("attributes:a OR  ▲", ["found the end", "expected a condition"]),
+        ("attributes:a AND ▲OR attributes:b", ["found `OR`", "expected a condition"]),
+        ("NOT▲", ["found the end", "expected a condition"]),
         # Conditions
         ('▲attribute.a = "x"', ["found `attribute`", "write `attributes`, with an s"]),
         ("attributes:a AND ▲attribute:b", ["found `attribute`", "with an s"]),
         ("▲Attributes:a", ["found `Attributes`", "lower case"]),
         ("▲attr:a", ["found `attr`", "in full"]),
-        ('▲color = "red"', ["found `color`", "wanted a condition", "write `attributes.color`"]),
-        ('▲"color" = "red"', ['found `"color"`', "wanted a condition"]),
-        ("attributes▲", ["found the end", "wanted `:` or `.`", "write `attributes:key`"]),
-        ('attributes▲["a"]', ["found `[`", "wanted `:` or `.`"]),
-        ('attributes▲-a = "x"', ["found `-`", "wanted `:` or `.`"]),
-        ('attributes.a ▲== "x"', ["found `==`", "wanted `=` or `!=`", "write a single `=`"]),
+        ('▲color = "red"', ["found `color`", "expected a condition", "write `attributes.color`"]),
+        ('▲"color" = "red"', ['found `"color"`', "expected a condition"]),
+        ("attributes▲", ["found the end", "expected `:` or `.`", "write `attributes:key`"]),
+        ('attributes▲["a"]', ["found `[`", "expected `:` or `.`"]),
+        ('attributes▲-a = "x"', ["found `-`", "expected `:` or `.`"]),
+        ('attributes.a ▲== "x"', ["found `==`", "expected `=` or `!=`", "write a single `=`"]),
         ('attributes.a ▲<> "x"', ["found `<>`", "write `!=`"]),
-        ('attributes.a ▲> "x"', ["found `>`", "wanted `=` or `!=`"]),
-        ("attributes.a▲", ["found the end", "wanted `=` or `!=`", "write `attributes:key`"]),
-        ('attributes.a▲:"x"', ["found `:`", "wanted `=` or `!=`", "write `attributes:key`"]),
+        ('attributes.a ▲> "x"', ["found `>`", "expected `=` or `!=`"]),
+        ("attributes.a▲", ["found the end", "expected `=` or `!=`", "write `attributes:key`"]),
+        ('attributes.a▲:"x"', ["found `:`", "expected `=` or `!=`", "write `attributes:key`"]),
         ('attributes:a▲="x"', ["found `=`", 'write `attributes.key = "value"`']),
         # Keys
-        ("attributes:▲", ["found the end", "wanted a key"]),
-        ('attributes.▲= "x"', ["found `=`", "wanted a key"]),
+        ("attributes:▲", ["found the end", "expected a key"]),
+        ('attributes.▲= "x"', ["found `=`", "expected a key"]),
         ('attributes.a▲.b = "x"', ["found `.`", "letters, digits", 'write `"a.b"`']),
         ("attributes:▲ключ", ["found `ключ`", 'write `"ключ"`']),
         ("attributes:na▲ïve", ["found `ïve`", 'write `"naïve"`']),
         ("attributes:a▲\u200b", [r"found '\u200b'", "letters, digits"]),
-        ("attributes:▲'a'", ["found `'a'`", "wanted a key", "straight double quotes"]),
-        ("attributes:▲“a”", ["found `“`", "wanted a key", "straight double quotes"]),
+        ("attributes:▲'a'", ["found `'a'`", "expected a key", "straight double quotes"]),
+        ("attributes:▲“a”", ["found `“`", "expected a key", "straight double quotes"]),
         # Strings
-        ("attributes.a = ▲'red'", ["found `'red'`", "wanted a string in double quotes", "straight double quotes"]),
+        ("attributes.a = ▲'red'", ["found `'red'`", "expected a string in double quotes", "straight double quotes"]),
         ("attributes.a = ▲“red”", ["found `“`", "straight double quotes"]),
-        ("attributes.a = ▲red", ["found `red`", "wanted a string", 'write `"red"`']),
+        ("attributes.a = ▲red", ["found `red`", "expected a string", 'write `"red"`']),
         ("attributes.a = ▲us-east.1 AND attributes:b", ["found `us`", 'write `"us-east.1"`']),
         ("attributes.a = ▲-1", ["found `-`", 'write `"-1"`']),
         (r"attributes.a = ▲C:\x", ["found `C`", r'write `"C:\\x"`']),
-        ("attributes.a = ▲", ["found the end", "wanted a string"]),
-        ("attributes.a = ▲)", ["found `)`", "wanted a string"]),
-        ('attributes.a = ▲"red', ['found `"red`', 'wanted a `"` that ends the string']),
+        ("attributes.a = ▲", ["found the end", "expected a string"]),
+        ("attributes.a = ▲)", ["found `)`", "expected a string"]),
+        ('attributes.a = ▲"red', ['found `"red`', 'expected a `"` that ends the string']),
         (r'attributes.a = ▲"red\" AND attributes:b', ["that ends the string", r"a quote inside the string is written `\"`"]),
         ('attributes.a = ▲"red\\', ["that ends the string"]),
         ('attributes:▲"a', ["that ends the string"]),
-        (r'attributes.a = "red▲\n"', [r"found `\n` in a string", r"wanted `\"` or `\\`", r"write `\\` for a backslash"]),
+        (r'attributes.a = "red▲\n"', [r"found `\n` in a string", r"expected `\"` or `\\`", r"write `\\` for a backslash"]),
         (r'attributes:"▲\u307f"', [r"found `\u` in a string"]),
         # hasPrefix
         ('▲hasprefix(attributes.a, "x")', ["found `hasprefix`", "write `hasPrefix`"]),
-        ("hasPrefix▲", ["found the end", "wanted `(`", "hasPrefix(attributes.key"]),
-        ('hasPrefix(▲a, "x")', ["found `a`", "wanted `attributes`", "hasPrefix(attributes.key"]),
-        ('hasPrefix(attributes▲:a, "x")', ["found `:`", "wanted `.`", "hasPrefix(attributes.key"]),
-        ('hasPrefix(attributes.a ▲"x")', ['found `"x"`', "wanted `,`"]),
+        ("hasPrefix▲", ["found the end", "expected `(`", "hasPrefix(attributes.key"]),
+        ('hasPrefix(▲a, "x")', ["found `a`", "expected `attributes`", "hasPrefix(attributes.key"]),
+        ('hasPrefix(attributes▲:a, "x")', ["found `:`", "expected `.`", "hasPrefix(attributes.key"]),
+        ('hasPrefix(attributes.a ▲"x")', ['found `"x"`', "expected `,`"]),
         ("hasPrefix(attributes.a, ▲x)", ["found `x`", 'write `"x"`']),
-        ('hasPrefix(attributes.a, "x"▲, "y")', ["found `,`", "wanted `)`"]),
+        ('hasPrefix(attributes.a, "x"▲, "y")', ["found `,`", "expected `)`"]),
         ('hasPrefix▲(attributes.a, "x"', ["never closed"]),
         # Parentheses
-        ("▲(attributes:a", ["found `(` that is never closed", "wanted its `)`"]),
+        ("▲(attributes:a", ["found `(` that is never closed", "expected its `)`"]),
         ("▲(attributes:a AND (attributes:b OR attributes:c) ", ["never closed"]),
         ("(attributes:a AND ▲(attributes:b OR attributes:c", ["never closed"]),
         ("attributes:a▲)", ["found `)`", "no parenthesis is open here"]),
         ("(attributes:a)▲)", ["found `)`", "no parenthesis is open here"]),
-        ("▲)", ["found `)`", "wanted a condition"]),
-        ("(▲)", ["found `)`", "wanted a condition"]),
+        ("▲)", ["found `)`", "expected a condition"]),
+        ("(▲)", ["found `)`", "expected a condition"]),
         ("(attributes:a) ▲(attributes:b)", ["found `(`", "join two conditions"]),
-        ("(" * MAX_DEPTH + MARK + "(" * (200 - MAX_DEPTH), ["found `(`", f"wanted at most {MAX_DEPTH} open at a time"]),
-        ("-(" * MAX_DEPTH + f"-{MARK}(", ["wanted at most"]),
+        ("(" * MAX_DEPTH + MARK + "(" * (200 - MAX_DEPTH), ["found `(`", f"expected at most {MAX_DEPTH} open at a time"]),
+        ("-(" * MAX_DEPTH + f"-{MARK}(", ["expected at most"]),
         # Characters and bytes
-        ("▲\x00", [r"found '\x00'", "wanted a condition"]),
-        ("attributes:a AND ▲\ud83d", [r"found '\ud83d'", "wanted a character", "UTF-8"]),
-        ("attributes:" + "a" * 245 + "▲a", ["found 257 bytes", "wanted at most 256", "hasPrefix"]),
-        ('attributes:"' + "é" * 121 + "a▲é" + '"', ["found 258 bytes", "wanted at most 256"]),
+        ("▲\x00", [r"found '\x00'", "expected a condition"]),
+        ("attributes:a AND ▲\ud83d", [r"found '\ud83d'", "expected a character", "UTF-8"]),
+        ("attributes:" + "a" * 245 + "▲a", ["found 257 bytes", "expected at most 256", "hasPrefix"]),
+        ('attributes:"' + "é" * 121 + "a▲é" + '"', ["found 258 bytes", "expected at most 256"]),
         (" " * 256 + "▲ ", ["found 257 bytes"]),
     ]
     for marked, parts in rows:
@@ -223,7 +223,7 @@ def test_a_bad_filter_is_refused_with_its_position_and_the_remedy(subtests: pyte
             with pytest.raises(InvalidFilter) as refused:
                 Filter.parse(text)
             assert (refused.value.text, refused.value.position) == (text, position), refused.value.problem
-            for part in [*parts, "found ", "wanted "]:
+            for part in [*parts, "found ", "expected "]:
                 assert part in refused.value.problem
 
 
@@ -231,7 +231,7 @@ def test_a_filter_that_is_no_string_is_an_invalid_argument(subtests: pytest.Subt
     rows: list[object] = [None, 1, b"attributes:a", ["attributes:a"], {}]
     for value in rows:
         with subtests.test(value=value):
-            with pytest.raises(InvalidArgument, match=re.escape(f"filter is {value!r}, wanted a string")) as refused:
+            with pytest.raises(InvalidArgument, match=re.escape(f"filter is {value!r}, expected a string")) as refused:
                 Filter.parse(value)  # type: ignore[arg-type]
             assert type(refused.value) is InvalidArgument
 
@@ -378,7 +378,7 @@ messages = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 def test_a_printed_tree_parses_to_a_filter_that_agrees_with_it(tree: Tree, blank: str, messages: list[dict[str, str]]) -> None:
     text = blank.join(tree.tokens())
     if len(text.encode()) > MAX_BYTES:
-        with pytest.raises(InvalidFilter, match="wanted at most 256"):
+        with pytest.raises(InvalidFilter, match="expected at most 256"):
             Filter.parse(text)
         return
     parsed = Filter.parse(text)
@@ -412,4 +412,4 @@ def test_any_text_parses_or_is_refused_at_a_position_in_it(text: str) -> None:
         return
     assert 0 <= error.position <= len(text)
     assert error.text == text
-    assert re.match("found .+, wanted .", error.problem, re.DOTALL)
+    assert re.match("found .+, expected .", error.problem, re.DOTALL)

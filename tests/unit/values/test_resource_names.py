@@ -27,9 +27,9 @@ def test_a_good_id_is_taken_apart_and_put_together_again(subtests: pytest.Subtes
 def test_a_bad_id_is_refused_with_the_field_and_the_value(subtests: pytest.Subtests) -> None:
     for id_ in BAD_IDS:
         with subtests.test(id_=id_):
-            with pytest.raises(InvalidArgument, match=r"^subscription is .*, wanted"):
+            with pytest.raises(InvalidArgument, match=r"^subscription is .*, expected"):
                 names.parse(f"projects/p/subscriptions/{id_}", SUBSCRIPTIONS, "subscription")
-            with pytest.raises(InvalidArgument, match=r"^schema_id is .*, wanted"):
+            with pytest.raises(InvalidArgument, match=r"^schema_id is .*, expected"):
                 names.child("p", SCHEMAS, id_, "schema_id")
 
 

@@ -77,12 +77,12 @@ def test_an_argument_that_json_cannot_carry_is_named(subtests: pytest.Subtests) 
                 payload_of("t", (), {"x": value})
 
             assert str(caught.value).startswith(f"{path} is ")
-            assert "wanted a JSON value" in str(caught.value)
+            assert "expected a JSON value" in str(caught.value)
             assert caught.value.hint
 
 
 def test_a_positional_argument_is_named_by_its_place() -> None:
-    with pytest.raises(InvalidArgument, match=r"^argument 2 is b'', wanted a JSON value"):
+    with pytest.raises(InvalidArgument, match=r"^argument 2 is b'', expected a JSON value"):
         payload_of("t", (1, b""), {})
 
 

@@ -71,7 +71,7 @@ def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(
                 task.message(args, kwargs)
 
             assert problem in str(caught.value)
-            assert "wanted send_email(to, *, subject='')" in str(caught.value)
+            assert "expected send_email(to, *, subject='')" in str(caught.value)
 
 
 async def _coroutine() -> None: ...
@@ -138,7 +138,7 @@ def test_a_decorator_without_parentheses_takes_the_default_queue() -> None:
 
 
 def test_a_task_is_a_function() -> None:
-    with pytest.raises(InvalidArgument, match="the task is 7, wanted a function or a coroutine function"):
+    with pytest.raises(InvalidArgument, match="the task is 7, expected a function or a coroutine function"):
         Worker().task("q")(7)  # type: ignore[arg-type]
 
 
@@ -164,7 +164,7 @@ def test_a_worker_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subtes
         ({"concurrency": "20"}, "concurrency is '20'"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"shutdown_seconds": -1}, "shutdown_seconds is -1"),
-        ({"queue_config": {"max_retries": 3}}, "queue_config is {'max_retries': 3}, wanted a QueueConfig"),
+        ({"queue_config": {"max_retries": 3}}, "queue_config is {'max_retries': 3}, expected a QueueConfig"),
         ({"server": "http://h", "data_dir": "d"}, "more than one of server, data_dir and pubsub"),
     ]
     for options, said in rows:
@@ -227,7 +227,7 @@ def test_eager_calls_run_where_they_are_sent_with_what_json_makes_of_their_argum
         view.send_sync(7)
         with pytest.raises(ValueError, match="no such order"):
             view.send_sync(-1)
-        with pytest.raises(InvalidArgument, match="wanted view"):
+        with pytest.raises(InvalidArgument, match="expected view"):
             view.send_sync()  # type: ignore[call-arg]
         asyncio.run(fetch.send((8, 1)))
     assert ran == [[7, 1], [8, 1]]

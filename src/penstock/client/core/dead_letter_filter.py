@@ -160,4 +160,4 @@ def _test(text: str, found: re.Match[str], signs: Mapping[str, Callable[[T, T], 
 def _wrong(text: str, at: int, wanted: str) -> InvalidArgument:
     at += len(text[at:]) - len(text[at:].lstrip())
     seen = repr(text[at : at + 30]) if at < len(text) else "its end"
-    return InvalidArgument(f"where is not understood at {seen} (character {at + 1}), wanted {wanted}")
+    return InvalidArgument(f"where is not understood at {seen} (character {at + 1}), expected {wanted}")

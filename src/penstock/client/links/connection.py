@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
             # The server would hang up on it, and on everything else that is under way.
             request.fail(
                 InvalidArgument(
-                    f"the request has {size} bytes, wanted at most {self._max_request}", hint="send fewer messages at once"
+                    f"the request has {size} bytes, expected at most {self._max_request}", hint="send fewer messages at once"
                 )
             )
             return

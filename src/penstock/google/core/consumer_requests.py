@@ -105,7 +105,7 @@ def _change(request: Any, ack_deadline: int | None) -> StreamChange:
     ids, seconds = request.modify_deadline_ack_ids, request.modify_deadline_seconds
     if len(ids) != len(seconds):
         raise InvalidArgument(
-            f"modify_deadline_seconds has {len(seconds)} entries, wanted {len(ids)}, as in modify_deadline_ack_ids"
+            f"modify_deadline_seconds has {len(seconds)} entries, expected {len(ids)}, as in modify_deadline_ack_ids"
         )
     deadlines = (modified_deadline(each, f"modify_deadline_seconds[{index}]") for index, each in enumerate(seconds))
     return StreamChange(ack_deadline, tuple(request.ack_ids), tuple(zip(ids, deadlines, strict=True)))

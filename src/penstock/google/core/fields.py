@@ -85,7 +85,9 @@ def updated(old: Message, patch: Message, paths: Iterable[str], mutable: Collect
     """
     split = [path.split(".") for path in paths]
     if not split:
-        raise InvalidArgument("update_mask is empty, wanted at least one path", hint=f"it may name {', '.join(sorted(mutable))}")
+        raise InvalidArgument(
+            "update_mask is empty, expected at least one path", hint=f"it may name {', '.join(sorted(mutable))}"
+        )
     for parts in split:
         _check_path(old.DESCRIPTOR, parts, mutable)
     new = type(old)()
@@ -131,7 +133,7 @@ def _replace(target: Message, source: Message, parts: list[str]) -> None:
 def check_labels(labels: Mapping[str, str], field: str = "labels") -> None:
     """At most 64 labels of lower-case letters of any script, digits, - and _; a key starts with a letter."""
     if len(labels) > MAX_LABELS:
-        raise InvalidArgument(f"{field} has {len(labels)} entries, wanted at most {MAX_LABELS}")
+        raise InvalidArgument(f"{field} has {len(labels)} entries, expected at most {MAX_LABELS}")
     for key, value in labels.items():
         if not key or not _is_letter(key[0]) or not _is_short_and_plain(key):
             raise InvalidArgument.of(
@@ -158,7 +160,7 @@ def _is_letter(character: str) -> bool:
 def check_transforms(transforms: Sequence[Any], field: str = "message_transforms") -> None:
     """Each names exactly one kind of transform and all that this kind needs; functions have names of their own."""
     if len(transforms) > MAX_TRANSFORMS:
-        raise InvalidArgument(f"{field} has {len(transforms)} entries, wanted at most {MAX_TRANSFORMS}")
+        raise InvalidArgument(f"{field} has {len(transforms)} entries, expected at most {MAX_TRANSFORMS}")
     functions: set[str] = set()
     for index, transform in enumerate(transforms):
         where = f"{field}[{index}]"
@@ -175,9 +177,9 @@ def check_transforms(transforms: Sequence[Any], field: str = "message_transforms
                 _check_compression(transform.compression, where)
             case "ai_inference":
                 if not transform.ai_inference.endpoint:
-                    raise InvalidArgument(f"{where}.ai_inference.endpoint is missing, wanted the name of an endpoint")
+                    raise InvalidArgument(f"{where}.ai_inference.endpoint is missing, expected the name of an endpoint")
             case _:
-                raise InvalidArgument(f"{where} is empty, wanted javascript_udf, compression or ai_inference")
+                raise InvalidArgument(f"{where} is empty, expected javascript_udf, compression or ai_inference")
 
 
 def _check_function(function: Any, where: str) -> None:
@@ -187,7 +189,7 @@ def _check_function(function: Any, where: str) -> None:
         )
     size = len(function.code.encode())
     if not 0 < size <= MAX_CODE_BYTES:
-        raise InvalidArgument(f"{where}.javascript_udf.code is {size} bytes long, wanted 1 to {MAX_CODE_BYTES}")
+        raise InvalidArgument(f"{where}.javascript_udf.code is {size} bytes long, expected 1 to {MAX_CODE_BYTES}")
     if not re.search(rf"\b{re.escape(function.function_name)}(?![\w$])", function.code):
         raise InvalidArgument.of(
             f"{where}.javascript_udf.code", function.code, f"code that defines the function {function.function_name}"
@@ -228,4 +230,4 @@ def check_policy_size(policy: Any) -> None:
 def _check_size(resource: Any, kind: str, limit: int) -> None:
     size = resource.ByteSize()
     if size > limit:
-        raise InvalidArgument(f"the {kind} is {size} bytes long, wanted at most {limit}")
+        raise InvalidArgument(f"the {kind} is {size} bytes long, expected at most {limit}")

@@ -19,7 +19,7 @@ def check_schema(schema: Any) -> None:
         raise InvalidArgument.of("schema.type", schema.type, "AVRO (2) or PROTOCOL_BUFFER (1)")
     size = len(schema.definition.encode())
     if not 0 < size <= MAX_DEFINITION_BYTES:
-        raise InvalidArgument(f"schema.definition is {size} bytes long, wanted 1 to {MAX_DEFINITION_BYTES}")
+        raise InvalidArgument(f"schema.definition is {size} bytes long, expected 1 to {MAX_DEFINITION_BYTES}")
 
 
 def check_commit(newest: Any, schema: Any) -> None:

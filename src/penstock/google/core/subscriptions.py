@@ -199,7 +199,7 @@ def check_destination(subscription: Any) -> None:
         chosen.insert(0, "push_config")
     if len(chosen) > 1:
         raise InvalidArgument(
-            f"{' and '.join(chosen)} are set, wanted at most one of them", hint="clear the other in the same update"
+            f"{' and '.join(chosen)} are set, expected at most one of them", hint="clear the other in the same update"
         )
     if chosen and subscription.enable_exactly_once_delivery:
         raise InvalidArgument.of(
@@ -253,7 +253,7 @@ def _check_bigquery(config: Any) -> None:
     if not _BIGQUERY_TABLE.fullmatch(config.table):
         raise InvalidArgument.of("bigquery_config.table", config.table, "a table as PROJECT.DATASET.TABLE")
     if config.use_topic_schema and config.use_table_schema:
-        raise InvalidArgument("bigquery_config has use_topic_schema and use_table_schema, wanted at most one of them")
+        raise InvalidArgument("bigquery_config has use_topic_schema and use_table_schema, expected at most one of them")
 
 
 def _check_cloud_storage(config: Any) -> None:

@@ -55,7 +55,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 def parse_target(url: str) -> Target:
     """The target of a URL; InvalidArgument when it is none that can be called."""
     if len(url) > MAX_LENGTH:
-        raise InvalidArgument(f"target has {len(url)} characters, wanted at most {MAX_LENGTH}", hint=_HINT)
+        raise InvalidArgument(f"target has {len(url)} characters, expected at most {MAX_LENGTH}", hint=_HINT)
     if _BLANK.search(url):
         raise _wrong(url, "a URL without blanks, line ends and control characters")
     if "#" in url:

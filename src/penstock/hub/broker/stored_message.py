@@ -141,7 +141,11 @@ class LogReader:
             self._skipped = offset
             self.oversized += 1
             log.warning(
-                "message %s of topic %r is skipped: %d bytes, wanted at most %d", name, self.binding.stream, size, self._max_bytes
+                "message %s of topic %r is skipped: %d bytes, expected at most %d",
+                name,
+                self.binding.stream,
+                size,
+                self._max_bytes,
             )
 
 

@@ -35,7 +35,7 @@ def hub_url(server: object) -> str:
     if parts.username is not None or parts.query or parts.fragment:
         # What stands there may be a secret: it is not repeated.
         raise InvalidArgument(
-            f"server has more than a host, a port and a path (the host is {parts.hostname!r}), wanted the address of a hub",
+            f"server has more than a host, a port and a path (the host is {parts.hostname!r}), expected the address of a hub",
             hint=f"{HINT}; a token is given as token=…",
         )
     return server if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}{PATH}"

@@ -276,7 +276,7 @@ class HubLink:
         if self._max_bytes is not None and size > self._max_bytes:
             request.fail(
                 InvalidArgument(
-                    f"the message has {size} bytes, wanted at most {self._max_bytes}",
+                    f"the message has {size} bytes, expected at most {self._max_bytes}",
                     hint="send less at once, or raise the server's hub_max_message_bytes",
                 )
             )

@@ -379,7 +379,7 @@ def _asked(text: str) -> Envelope | None:
 def _invalid_payload(kind: str, error: Exception) -> Refusal:
     """The words of the specification for the fields it speaks of, others for the rest."""
     problem = _problem(error)
-    message, reason = f"the payload of {kind} is not as wanted: {problem}", "invalid_payload"
+    message, reason = f"the payload of {kind} is not as expected: {problem}", "invalid_payload"
     if isinstance(error, RecursionError):
         reason = "too_deep"
     elif problem.endswith("`$.topic`"):

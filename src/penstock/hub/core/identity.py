@@ -117,14 +117,14 @@ def identity_of(claims: Claims, demands: TokenRequirements, now: int) -> Identit
     if claims.iss != demands.issuer:
         raise unauthorized(
             "wrong_issuer",
-            f"the token was issued by {short_repr(claims.iss)}, wanted {demands.issuer!r}",
+            f"the token was issued by {short_repr(claims.iss)}, expected {demands.issuer!r}",
             "bring a token of that issuer, or set hub_jwt_issuer to the one that issues them",
         )
     audiences = (claims.aud,) if isinstance(claims.aud, str) else claims.aud or ()
     if demands.audience is not None and demands.audience not in audiences:
         raise unauthorized(
             "wrong_audience",
-            f"the token is for {short_repr(claims.aud)}, wanted {demands.audience!r}",
+            f"the token is for {short_repr(claims.aud)}, expected {demands.audience!r}",
             "bring a token that was issued for this hub",
         )
     expires_at = _end(claims, demands, now)
@@ -173,7 +173,7 @@ def _address(claims: Claims) -> str:
     if not is_address(address) or address in {HUB, EVERYONE}:
         raise unauthorized(
             "wrong_actor",
-            f"the token names {short_repr(named)}, wanted an actor" if named is not None else "the token names no actor",
+            f"the token names {short_repr(named)}, expected an actor" if named is not None else "the token names no actor",
             "issue tokens whose actorId, or sub, is a kind and a name in lower case, such as browser/client-ui",
         )
     return address
@@ -188,7 +188,7 @@ def _patterns(claims: Claims, name: str) -> tuple[str, ...] | None:
         if not is_pattern(pattern):
             raise unauthorized(
                 "malformed_permissions",
-                f"{name} of the token has {short_repr(pattern)}, wanted topics or patterns",
+                f"{name} of the token has {short_repr(pattern)}, expected topics or patterns",
                 "issue tokens with patterns such as orders/# or chat/+",
                 claim=name,
             )

@@ -37,7 +37,7 @@ class Destination:
         """(query, batch) of a batch write; without a query the server keeps no note of it."""
         if self.batch is not None and self.query is None:
             raise InvalidArgument(
-                f"batch is {self.batch} and query is missing, wanted both",
+                f"batch is {self.batch} and query is missing, expected both",
                 hint="a batch is known again by both: option('query', …)",
             )
         return self.query, self.batch or 0
@@ -195,7 +195,7 @@ def _check_plain(names: Sequence[str], others: Sequence[Column]) -> None:
         )
     if others:
         raise InvalidArgument(
-            f"columns that a message does not have: {listed}; wanted out of {', '.join(_WANTED)}",
+            f"columns that a message does not have: {listed}; expected out of {', '.join(_WANTED)}",
             hint="option('payload', 'json') writes them as one JSON object; or leave them out with select()",
         )
 

@@ -87,13 +87,13 @@ class State:
         """Refuse a commit that may not come next: Aborted when somebody else was first, InvalidArgument when it is wrong."""
         if commit.version != self.version + 1:
             raise DataLoss(
-                f"the manifest goes from {self.version} to {commit.version}, wanted {self.version + 1}: a commit is missing"
+                f"the manifest goes from {self.version} to {commit.version}, expected {self.version + 1}: a commit is missing"
             )
         for stream, position in commit.watermark.items():
             before, base = self.watermark.get(stream), commit.base.get(stream)
             if before != base:
                 raise Aborted(
-                    f"{stream!r} is archived up to {_shown(before)}, wanted {_shown(base)}: somebody else writes this lake",
+                    f"{stream!r} is archived up to {_shown(before)}, expected {_shown(base)}: somebody else writes this lake",
                     hint="let one archive write a lake; the other one may be started again, and goes on where the lake ends",
                 )
             if before is not None and position < before:

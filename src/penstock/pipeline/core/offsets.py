@@ -46,7 +46,7 @@ def decode(stored: Mapping[str, object]) -> Offsets:
                 offsets[stream] = Position(number, offset)
             case _:
                 raise FailedPrecondition(
-                    f"the checkpoint has {value!r} for {stream!r}, wanted [number of the stream, offset]",
+                    f"the checkpoint has {value!r} for {stream!r}, expected [number of the stream, offset]",
                     hint="it belongs to another source, or was edited; use another checkpoint",
                 )
     return offsets

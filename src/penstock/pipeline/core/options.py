@@ -128,7 +128,7 @@ class OptionReader:
         """Which of these options was given; more than one is an error."""
         given = [name for name in names if self._values.get(name.lower()) is not None]
         if len(given) > 1:
-            raise InvalidArgument(f"{' and '.join(given)} are given, wanted one of them")
+            raise InvalidArgument(f"{' and '.join(given)} are given, expected one of them")
         return given[0] if given else None
 
 
@@ -233,12 +233,12 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     storage = given.choice("storage", (LOG, LAKE, AUTO), LOG)
     if given.one_of("endpoint", "path") is None and storage != LAKE:
         raise InvalidArgument(
-            "endpoint and path are missing, wanted one of them",
+            "endpoint and path are missing, expected one of them",
             hint='.option("endpoint", "http://host:port") of a running server, or .option("path", its data directory)',
         )
     lake = given.text("lake")
     if storage != LOG and lake is None:
-        raise InvalidArgument(f"storage is {storage!r} and lake is missing, wanted the lake's directory")
+        raise InvalidArgument(f"storage is {storage!r} and lake is missing, expected the lake's directory")
     view = given.choice("view", VIEWS, MESSAGES)
     streams, pattern = _subscription(given, view)
     cursor, path = given.text("cursor"), given.text("path")
@@ -286,7 +286,7 @@ def _subscription(given: OptionReader, view: str) -> tuple[tuple[str, ...] | Non
     )
     if view == MESSAGES and option is None:
         raise InvalidArgument(
-            "subscribe and subscribePattern are missing, wanted one of them",
+            "subscribe and subscribePattern are missing, expected one of them",
             hint='.option("subscribe", "orders,refunds"), or .option("subscribePattern", ".*") for all streams',
         )
     if pattern is None:

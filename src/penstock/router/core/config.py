@@ -251,7 +251,7 @@ def _wrong(path: str, value: object, wanted: str) -> InvalidArgument:
         return InvalidArgument.of(path, shown_uri(value), wanted)
     if isinstance(value, Mapping | list | tuple | bytes):
         kind = {list: "a list", tuple: "a list", bytes: "bytes"}.get(type(value), "an object")
-        return InvalidArgument(f"{path} is {kind}, wanted {wanted}")
+        return InvalidArgument(f"{path} is {kind}, expected {wanted}")
     return InvalidArgument.of(path, value, wanted)
 
 

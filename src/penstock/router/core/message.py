@@ -132,4 +132,4 @@ def _parse_other(body: bytes) -> Pointer:
     )
 
 
-_WANTED = 'wanted {"id": "…", "poolCode": "…", "mediationTarget": "https://…"}'
+_WANTED = 'expected {"id": "…", "poolCode": "…", "mediationTarget": "https://…"}'

@@ -20,7 +20,7 @@ PREFIX = "whsec_"
 def standard_key(secret: str) -> bytes:
     """The key in a Standard Webhooks secret: `whsec_` and Base64, or any text as it is."""
     if not secret:
-        raise InvalidArgument("signing_secret is empty, wanted whsec_ and a key in Base64")
+        raise InvalidArgument("signing_secret is empty, expected whsec_ and a key in Base64")
     if not secret.startswith(PREFIX):
         return secret.encode()
     try:

@@ -149,7 +149,7 @@ def _wrong(found: str) -> InvalidArgument:
     return InvalidArgument(f"the URI of an ActiveMQ queue is {found}", hint=_WANTED)
 
 
-_WANTED = "wanted activemq://user:password@host:61613/QUEUE; several hosts are separated by commas"
+_WANTED = "expected activemq://user:password@host:61613/QUEUE; several hosts are separated by commas"
 
 
 MARK: Final = "\npenstock-"

@@ -63,7 +63,7 @@ def parse_address(uri: str) -> NatsAddress:
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise InvalidArgument(f"the queue's URI cannot be read: {error}", hint=f"wanted {WANTED}") from None
+        raise InvalidArgument(f"the queue's URI cannot be read: {error}", hint=f"expected {WANTED}") from None
     who, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = who.partition(":")
     # What is shown of a wrong URI leaves out who asks: that may be a secret, however it is written.
@@ -102,7 +102,7 @@ def _server(text: str, plain: str) -> tuple[str, int]:
     found = _HOST.fullmatch(text)
     port = int(found["port"] or PORT) if found else 0
     if not found or not 1 <= port <= 65_535:
-        raise InvalidArgument.of("a server in the queue's URI", text, "host or host:port", hint=f"{plain!r}: wanted {WANTED}")
+        raise InvalidArgument.of("a server in the queue's URI", text, "host or host:port", hint=f"{plain!r}: expected {WANTED}")
     return found["six"] or found["host"], port
 
 

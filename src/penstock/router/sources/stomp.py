@@ -281,7 +281,7 @@ class StompConnection(asyncio.Protocol):
             # ActiveMQ closes the connection of a user it refuses, at times before its ERROR frame is sent.
             raise Unavailable(f"{error.message} during the login", hint=_REFUSED) from None
         if found.get("version") != "1.2":
-            raise FailedPrecondition(f"the server speaks STOMP {found.get('version', '1.0')}, wanted 1.2")
+            raise FailedPrecondition(f"the server speaks STOMP {found.get('version', '1.0')}, expected 1.2")
         self._beat(found.get("heart-beat", "0,0"))
 
     def _beat(self, offered: str) -> None:

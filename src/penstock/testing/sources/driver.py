@@ -180,7 +180,7 @@ def holds(is_so: bool, promise: str) -> None:
 def equal(found: Any, wanted: Any, promise: str) -> None:  # Any: values of any type are compared
     """The promise is kept, or the error shows both."""
     if found != wanted:
-        raise AssertionError(f"broken promise: {promise}\n  found:  {_shown(found)}\n  wanted: {_shown(wanted)}")
+        raise AssertionError(f"broken promise: {promise}\n  found:  {_shown(found)}\n  expected: {_shown(wanted)}")
 
 
 def _shown(value: object) -> str:

@@ -47,7 +47,7 @@ def test_a_deadline_is_set_in_microseconds_from_now(subtests: pytest.Subtests) -
 def test_a_deadline_out_of_range_is_refused(subtests: pytest.Subtests) -> None:
     rows: list[int] = [-1, 601, 2**31 - 1]
     for seconds in rows:
-        problem = f"ack_deadline_seconds is {seconds}, wanted seconds from 0 to 600"
+        problem = f"ack_deadline_seconds is {seconds}, expected seconds from 0 to 600"
         with subtests.test(seconds=seconds), pytest.raises(InvalidArgument, match=problem):
             consumer_requests.modified(messages.ModifyAckDeadlineRequest(ack_ids=["a"], ack_deadline_seconds=seconds))
 
@@ -94,11 +94,11 @@ def test_a_bad_first_request(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"subscription": ""}, "subscription is ''"),
         ({"subscription": "projects/p/topics/abc"}, "subscription is"),
-        ({"stream_ack_deadline_seconds": 0}, "stream_ack_deadline_seconds is 0, wanted seconds from 10 to 600"),
+        ({"stream_ack_deadline_seconds": 0}, "stream_ack_deadline_seconds is 0, expected seconds from 10 to 600"),
         ({"stream_ack_deadline_seconds": 9}, "stream_ack_deadline_seconds is 9"),
         ({"stream_ack_deadline_seconds": 601}, "stream_ack_deadline_seconds is 601"),
         ({"stream_ack_deadline_seconds": -10}, "stream_ack_deadline_seconds is -10"),
-        ({"modify_deadline_ack_ids": ["a"]}, "modify_deadline_seconds has 0 entries, wanted 1"),
+        ({"modify_deadline_ack_ids": ["a"]}, "modify_deadline_seconds has 0 entries, expected 1"),
     ]
     for fields, problem in rows:
         with subtests.test(fields=fields, problem=problem), pytest.raises(InvalidArgument, match=problem):
@@ -125,14 +125,14 @@ def test_a_later_request_changes_something_or_shows_life(subtests: pytest.Subtes
 def test_a_bad_later_request(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"subscription": NAME}, "subscription is"),
-        ({"max_outstanding_messages": 1}, "max_outstanding_messages is 1, wanted nothing after the first"),
+        ({"max_outstanding_messages": 1}, "max_outstanding_messages is 1, expected nothing after the first"),
         ({"max_outstanding_messages": -1}, "max_outstanding_messages is -1"),
         ({"max_outstanding_bytes": 1}, "max_outstanding_bytes is 1"),
         ({"protocol_version": 1}, "protocol_version is 1"),
         ({"stream_ack_deadline_seconds": 9}, "stream_ack_deadline_seconds is 9"),
         ({"stream_ack_deadline_seconds": 601}, "stream_ack_deadline_seconds is 601"),
         ({"stream_ack_deadline_seconds": -1}, "stream_ack_deadline_seconds is -1"),
-        ({"modify_deadline_seconds": [10]}, "modify_deadline_seconds has 1 entries, wanted 0"),
+        ({"modify_deadline_seconds": [10]}, "modify_deadline_seconds has 1 entries, expected 0"),
         ({"modify_deadline_ack_ids": ["a"], "modify_deadline_seconds": [-1]}, r"modify_deadline_seconds\[0\] is -1"),
         ({"modify_deadline_ack_ids": ["a", "b"], "modify_deadline_seconds": [0, 601]}, r"modify_deadline_seconds\[1\] is 601"),
     ]

@@ -25,7 +25,7 @@ def test_a_good_schema(subtests: pytest.Subtests) -> None:
 
 def test_a_bad_schema(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"type": 0}, "schema.type is 0, wanted AVRO"),
+        ({"type": 0}, "schema.type is 0, expected AVRO"),
         ({"type": 9}, "schema.type is 9"),
         ({"definition": ""}, "schema.definition is 0 bytes long"),
         ({"definition": "é" * (150 * 1024) + "x"}, "schema.definition is 307201 bytes long"),
@@ -38,7 +38,7 @@ def test_a_bad_schema(subtests: pytest.Subtests) -> None:
 def test_a_commit_keeps_name_and_type() -> None:
     schemas.check_commit(schema(), schema(definition="[]"))
     schemas.check_commit(schema(), schema(name=""))
-    with pytest.raises(InvalidArgument, match=r"schema\.type is 'PROTOCOL_BUFFER', wanted AVRO"):
+    with pytest.raises(InvalidArgument, match=r"schema\.type is 'PROTOCOL_BUFFER', expected AVRO"):
         schemas.check_commit(schema(), schema(type=PROTO))
     with pytest.raises(InvalidArgument, match=r"schema\.name is"):
         schemas.check_commit(schema(), schema(name="projects/p/schemas/other"))

@@ -310,7 +310,7 @@ def test_a_pattern_that_cannot_be_meant_is_refused_with_what_was_wanted(subtests
             with pytest.raises(InvalidArgument, match="allow_targets is ") as refused:
                 AllowedAddresses(["fine.example", pattern])
 
-            assert f"wanted {wanted}" in str(refused.value).replace("the first address of the network: ", "")
+            assert f"expected {wanted}" in str(refused.value).replace("the first address of the network: ", "")
             assert refused.value.hint
 
 

@@ -1,5 +1,6 @@
 """The blocking client, for type checkers. Made by scripts/sync_stub.py from penstock.client: do not edit."""
 
+import asyncio
 import os
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,8 +128,8 @@ class PubSub:
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
-    def check_open(self) -> None:
-        """Raise FailedPrecondition if it is not open, or open in another event loop."""
+    def check_open(self) -> asyncio.AbstractEventLoop:
+        """Its event loop; FailedPrecondition if it is not open, or open in another one."""
 
     def check_loop(self) -> None:
         """Raise FailedPrecondition if it is open in another event loop; unlike `check_open`, a closed one is fine."""

@@ -54,7 +54,7 @@ MESSAGE_QUEUE = {
     "close": "",
 }
 QUEUE_MANAGER = {
-    "create": "queue config",
+    "create": "queue config settings",
     "publish": "queue payload *priority *ttl *headers *max_retries *delay *deliver_at *producer_id *sequence",
     "consume": "queue consumer_id timeout *ack_deadline *prefetch",
     "consume_many": "queue consumer_id *max_messages *timeout *ack_deadline *prefetch",

@@ -123,13 +123,15 @@ class Operations(QueueOperations, SchemaOperations):
         name = self._name(Verb.MANAGE, topic, "topic")
         await self._change(lambda catalog, now: catalog.delete_topic(name, now))
 
-    async def publish(self, topic: str, messages: list[Message] | Batch, origin: tuple[str, int] | None = None) -> list[str]:
-        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing.
-
-        A `Batch` is taken as it is: a client of this process has checked its messages.
-        """
+    async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
+        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
         name = self._name(Verb.PUBLISH, topic, "topic")
         return (await publish_async(self._aio, Catalog.topic, name, messages, origin=origin)).message_ids()
+
+    async def publish_checked(self, topic: str, batch: Batch) -> list[str]:
+        """Publish what a client of this process has checked, message by message, where it was published."""
+        name = self._name(Verb.PUBLISH, topic, "topic")
+        return (await publish_async(self._aio, Catalog.topic, name, batch)).message_ids()
 
     async def enqueue(self, queue: str, messages: list[NewMessage], origin: tuple[str, int] | None = None) -> list[str]:
         """Publish messages to a work queue, all or none; otherwise as `publish`."""

@@ -88,7 +88,7 @@ class EmbeddedLink:
         batch = joined(messages) if isinstance(messages[0], Batch) else summarize(messages)
         operations = self._operations_here()
         try:
-            return await operations.publish(topic, batch)
+            return await operations.publish_checked(topic, batch)
         except PenstockError as error:
             raise operations.for_caller(error) from None
 

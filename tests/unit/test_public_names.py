@@ -66,6 +66,7 @@ QUEUE_MANAGER = {
     "delete": "queue",
     "list": "",
     "stats": "queue",
+    "consumers": "queue max_messages",
     "dead_letters": "queue limit *message_ids *max_bytes",
     "retry_dead_letter": "queue message_id",
     "purge_dead_letters": "queue message_ids",
@@ -96,7 +97,8 @@ METHODS = [*(function for kind in PUBLIC_CLASSES for function in public_methods(
 def test_both_faces_have_their_methods_and_parameters() -> None:
     assert {name: parameters(getattr(MessageQueue, name)) for name in MESSAGE_QUEUE} == MESSAGE_QUEUE
     assert {name: parameters(getattr(QueueManager, name)) for name in QUEUE_MANAGER} == QUEUE_MANAGER
-    assert parameters(MessageQueue) == parameters(QueueManager) == "*clock *data_dir *broker"
+    assert parameters(MessageQueue) == "*clock *data_dir *broker"
+    assert parameters(QueueManager) == "*clock *data_dir *broker *defaults"
 
 
 def test_defaults_are_those_that_are_written() -> None:

@@ -6,6 +6,7 @@ Every function takes the lock itself, after what is due has happened.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
@@ -17,6 +18,7 @@ from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, MessageNotFou
 from penstock.ids import message_id, parse_message_id
 from penstock.journal.core.checkpoint import DeadLetterEntry
 from penstock.journal.core.events import DeadRemoved
+from penstock.journal.core.ranges import holds
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 from penstock.values.queue import DeadLetter
@@ -88,6 +90,74 @@ def dead_letter_ids(broker: Broker, name: str) -> list[str]:
     with broker.present():
         queue = broker.catalog.work_queue(name)
         return [message_id(letter.publish_at, queue.stream, letter.offset) for letter in queue.dead.values()]
+
+
+class Fates(NamedTuple):
+    """What became of some messages: how many wait, are leased, are dead letters, and are settled."""
+
+    waiting: int
+    leased: int
+    dead: int
+    settled: int
+
+
+def dead_letter_entries(broker: Broker, number: int) -> list[DeadLetterEntry]:
+    """The dead letters of a queue, oldest first, without their messages; none if it was deleted."""
+    with broker.lock:
+        queue = broker.catalog.queues.get(number)
+        return [] if queue is None else [*queue.dead.values()]
+
+
+def fates(broker: Broker, number: int, offsets: Iterable[int]) -> Fates:
+    """What became of messages of a queue."""
+    waiting = leased = dead = settled = 0
+    with broker.present():
+        queue = broker.catalog.queues.get(number)
+        ranges = queue.waiting() if queue is not None else []
+        for offset in offsets:
+            if queue is None:
+                settled += 1
+            elif offset in queue.dead:
+                dead += 1
+            elif queue.lease_of(offset) is not None:
+                leased += 1
+            elif holds(ranges, offset):
+                waiting += 1
+            else:
+                settled += 1
+    return Fates(waiting, leased, dead, settled)
+
+
+def waiting_after(broker: Broker, number: int, offset: int) -> int:
+    """How many messages wait in a queue that are younger than the one at an offset."""
+    with broker.lock:
+        queue = broker.catalog.queues.get(number)
+        ranges = queue.waiting() if queue is not None else []
+    return sum(stop - max(start, offset + 1) for start, stop in ranges if stop > offset + 1)
+
+
+def take_back(broker: Broker, name: str, letters: Iterable[DeadLetterEntry]) -> list[int]:
+    """Make dead letters of messages that were redriven and that nobody has leased since, with their old reasons.
+
+    Returns their offsets, when that is durable.
+    """
+    taken: list[int] = []
+    with broker.present() as now:
+        queue = broker.catalog.work_queue(name)
+        stream, ranges = broker.catalog.streams[queue.stream], queue.waiting()
+        for letter in letters:
+            message = broker.message(stream, letter.offset)
+            # A failed delivery since then has left a trace: it is not as if nothing had happened.
+            if message is None or queue.attempts(letter.offset) or not holds(ranges, letter.offset):
+                continue
+            outcome = queue.dead_letter_waiting(
+                letter.offset, message, now, reason=letter.reason, attempts=letter.attempts, error=letter.error
+            )
+            broker.absorb(queue, outcome, now)
+            taken.append(letter.offset)
+        broker.reschedule(queue)
+    broker.sync()
+    return taken
 
 
 def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:

@@ -11,10 +11,11 @@ import penstock
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm
-from penstock.cli.messages import payload_text, task_document, task_name
+from penstock.cli.messages import payload_text, task_document
 from penstock.cli.output import Progress, clipped, complain, say, say_json, table
 from penstock.cli.session import add_target, run
 from penstock.durations import SECOND, instant
+from penstock.values.queue import task_name
 from penstock.values.wording import count, span
 
 if TYPE_CHECKING:

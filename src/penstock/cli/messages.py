@@ -12,6 +12,7 @@ import penstock
 from penstock.cli.arguments import duration, whole
 from penstock.cli.output import complain, paint, say, say_bytes, say_json_line
 from penstock.errors import PenstockError, Unavailable
+from penstock.values.queue import task_name
 from penstock.values.wording import moment, printable
 
 if TYPE_CHECKING:
@@ -103,12 +104,6 @@ def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) ->
         "retry_count": task.retry_count,
         "max_retries": task.max_retries,
     }
-
-
-def task_name(payload: object) -> str:
-    """The task that a payload calls; empty if it is no call of a task."""
-    name = payload.get("task") if isinstance(payload, dict) and "v" in payload else None
-    return name if isinstance(name, str) else ""
 
 
 def payload_text(payload: object) -> str:

@@ -210,3 +210,9 @@ def _json(payload: object) -> bytes:
     if not is_same:
         raise InvalidArgument.of("payload", payload, wanted)
     return data
+
+
+def task_name(payload: object) -> str:
+    """The task that a payload calls; empty if it is no call of a task."""
+    name = payload.get("task") if isinstance(payload, dict) and "v" in payload else None
+    return name if isinstance(name, str) else ""

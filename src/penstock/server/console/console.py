@@ -16,6 +16,7 @@ from penstock.durations import to_datetime
 from penstock.http import Route
 from penstock.http.routes import Handler
 from penstock.server.console.audit import Audit
+from penstock.server.console.dead_letters import DeadLetterPages
 from penstock.server.console.files import Files
 from penstock.server.console.live import Live
 from penstock.server.console.messages import MessagePages
@@ -91,7 +92,9 @@ class Console:
             open_breakers=open_breakers,
         )
         queues = QueuePages(aio, self._sampler, audit)
-        self._streams = streams = StreamPages(aio, projects, Payloads(payloads))
+        shown = Payloads(payloads)
+        self._streams = streams = StreamPages(aio, projects, shown)
+        self._dead = dead = DeadLetterPages(aio, self._sampler, streams, shown, audit)
         messages = MessagePages(aio, streams)
         session = View("session", "/console/api/session", "Who calls", NoParameters, self._answer_session, Session, None)
         self._views: list[View[Any]] = [
@@ -100,8 +103,9 @@ class Console:
             *queues.views(),
             *streams.views(),
             *messages.views(),
+            *dead.views(),
         ]
-        self._actions: list[Action[Any]] = [*queues.actions(), *streams.actions()]
+        self._actions: list[Action[Any]] = [*queues.actions(), *streams.actions(), *dead.actions()]
         self._live = Live(self._views, self.caller, session=self.session, pulse=overview.pulse, now=self._broker.clock.now)
 
     @property
@@ -115,6 +119,7 @@ class Console:
             *self._files.routes(),
             self._live.route(),
             self._streams.download(self.caller),
+            self._dead.export(self.caller),
             *(view.route(self.caller) for view in self._views),
             *(action.route(self.caller) for action in self._actions),
         ]
@@ -125,6 +130,7 @@ class Console:
 
     def stop(self) -> None:
         """Sample and send nothing more. Safe to call twice."""
+        self._dead.stop()
         self._sampler.stop()
         self._live.stop()
 

@@ -101,7 +101,7 @@ const since = (event) => (event.after_seconds === null ? "" : `+${span(event.aft
 function eventRow(event) {
   const cells = [
     ["whole", "figure", time(instant(event.at), true)], ["number", "figure", since(event)], ["whole", "name", state(EVENT_STATES[event.kind] ?? (event.detail?.outcome === "success" ? "done" : event.kind === "attempted" ? "failed" : ""), words(event.kind))],
-    ["name", "figure", event.where ?? "–"], ["number", "hide", event.attempt === null ? "–" : count(event.attempt)], [event.who?.length > 18 ? "name" : "whole", "hide", event.who ? visible(event.who) : "–"], ["words", "line", visible(event.text ?? "")],
+    [event.where?.length > 18 ? "name" : "whole", "figure", event.where ?? "–"], ["number", "hide", event.attempt === null ? "–" : count(event.attempt)], [event.who?.length > 18 ? "name" : "whole", "hide", event.who ? visible(event.who) : "–"], ["words", "line", visible(event.text ?? "")],
   ];
   return el("tr", {}, ...cells.map(([mood, phone, shown]) => el("td", { class: mood, "data-phone": phone, "data-label": "" }, shown)));
 }

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from penstock.api import feed
-from penstock.api.operations import Operations
 from penstock.errors import PenstockError
 from penstock.journal.core.producers import SEQUENCES
 from penstock.native import NativeLimits
@@ -17,6 +16,7 @@ from penstock.native.connection import CALL_LOAD, MAX_HELLO_BYTES
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.queue import BYTES, JSON, TEXT, NewMessage
 from penstock.wire import frames
+from penstock.wire.operations import Operations
 from tests.docs.pages import ROOT, blocks
 
 PAGE = (ROOT / "docs/native-protocol.md").read_text(encoding="utf-8")

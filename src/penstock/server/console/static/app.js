@@ -47,11 +47,13 @@ const live = new Live(() => ({ token: token.get(), project: fromQuery("project")
     skew = instant(next.now) - Date.now();
     setVerbs(next.verbs);
     showFrame();
+    tick();
     if (!current.page || current.isWaiting) route();
   },
   snapshot(frame) {
     seenAt = Date.now();
     store.set("pulse", frame.pulse);
+    document.querySelector("main > .failed")?.remove();
     store.set(`view:${frame.view}:${frame.key}`, frame.data);
   },
   error(frame) { store.set(`error:${frame.view}:${frame.key}`, frame.error); },
@@ -63,9 +65,16 @@ export function watch(view, parameters, show, failed) {
   const chosen = Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
   const key = JSON.stringify([fromQuery("project"), chosen]).slice(0, 200);
   const ends = [store.watch(`view:${view}:${key}`, show)];
-  if (failed) ends.push(store.watch(`error:${view}:${key}`, failed));
+  ends.push(store.watch(`error:${view}:${key}`, failed ?? ((error) => showProblem(error))));
   live.watch({ view, key, ...chosen });
   return () => { for (const end of ends) end(); };
+}
+
+/** A view that failed: what is shown stays, and the reason stands above it. */
+function showProblem(error) {
+  const main = byId("main"), node = main.querySelector(":scope > .failed") ?? el("p", { class: "verdict bad failed", role: "alert" });
+  setText(node, error.hint ? `${error.message} (${error.hint})` : error.message);
+  if (!node.isConnected) main.prepend(node);
 }
 
 /** Nothing is live on this page. */

@@ -109,6 +109,9 @@ export const command = (text) => el("span", { class: "command" }, el("code", {},
 /** An id that leads to the page of its message. */
 export const messageLink = (id, size = 16) => el("a", { class: "id", href: path("message", id), title: id }, visible(middle(id, size)));
 
+/** A text in which the ids of messages are links. */
+export const withIds = (text) => text.split(/\b([0-9a-f]{30})\b/).map((part, index) => (index % 2 ? messageLink(part, 14) : part));
+
 export const icon = (shape) => svg("svg", { viewBox: "0 0 24 24", fill: "none", stroke: "currentColor", "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round", "aria-hidden": "true" }, svg("path", { d: shape }));
 
 /** Nothing to show: one sentence, and what to do. */

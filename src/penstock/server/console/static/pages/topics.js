@@ -60,7 +60,7 @@ function one(main, name) {
       update = (data) => setContent(body, JSON.stringify(data.settings), () => settingsList(data.settings));
     } else if (tab === "publish") publishForm(place, "topic", name);
     ends = [watch("topic", { name }, (data) => {
-      setText(head, `${plural(data.row.published, "message")} published, ${rate(data.row.in_rate)}/s, ${plural(data.row.subscriptions, "subscription")}`);
+      setText(head, `${plural(data.row.published, "message")} published${data.row.in_rate ? `, ${rate(data.row.in_rate)}/s` : ""}, ${plural(data.row.subscriptions, "subscription")}`);
       update(data);
     }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); })];
     if (tab === "browse") ends.push(browse(place, "topic", name));

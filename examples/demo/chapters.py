@@ -70,7 +70,7 @@ async def follow_a_mail(shop: Shop) -> None:
         await _until_event(shop, sent, "dead_lettered")
         [letter] = [one for one in await shop.mail_queue.dead_letters() if one.message.message_id == sent]
         screen.say("Three attempts, then a dead letter, with its reason. Its life, by `penstock trace` or in the console:")
-        screen.say(f"  {shop.server.url}/console/messages/{sent}")
+        screen.say(f"  {shop.server.url}/console/message/{sent}")
         _show_life(shop, await shop.pubsub.trace(sent))
         screen.proves(
             f"it is kept with its error: {letter.last_error}",

@@ -202,8 +202,7 @@ class QueuePages:
         """One queue."""
         operations, name = caller.operations, asked.name
         settings = await operations.get_queue(name)
-        rows, now = await self._rows(caller, work_queues=True)
-        row = next((row for row in rows if row.name == name), None)
+        row, now = await self._row(caller, name, work_queues=True)
         if row is None:
             raise QueueNotFound(name)
         stats, oldest = await operations.queue_stats(name), await operations.explain_queue(name, LOOKED_AT)
@@ -234,8 +233,7 @@ class QueuePages:
         """One subscription."""
         operations, name = caller.operations, asked.name
         metadata = await operations.get_subscription(name)
-        rows, now = await self._rows(caller, work_queues=False)
-        row = next((row for row in rows if row.name == name), None)
+        row, now = await self._row(caller, name, work_queues=False)
         if row is None:
             raise SubscriptionNotFound(name)
         stats, oldest = await operations.subscription_stats(name), await operations.explain_backlog(name, LOOKED_AT)
@@ -337,11 +335,20 @@ class QueuePages:
         await self._sampler.sample_ages()
         return self._sampler.queue_rows(caller, work_queues=work_queues), self._aio.broker.clock.now()
 
+    async def _row(self, caller: Caller, name: str, *, work_queues: bool) -> tuple[QueueRow | None, int]:
+        for _ in range(2):
+            rows, now = await self._rows(caller, work_queues=work_queues)
+            row = next((row for row in rows if row.name == name), None)
+            if row is not None:
+                break
+            self._sampler.invalidate()  # it may be younger than the sample
+        return row, now
+
     async def _held(self, caller: Caller, name: str, *, work_queues: bool) -> int:
         """How many messages are not settled."""
         self._sampler.invalidate()
-        rows, _ = await self._rows(caller, work_queues=work_queues)
-        return next((row.counters.backlog for row in rows if row.name == name), 0)
+        row, _ = await self._row(caller, name, work_queues=work_queues)
+        return 0 if row is None else row.counters.backlog
 
     async def _subscription_lines(self, caller: Caller, rows: Sequence[QueueRow], now: int) -> list[SubscriptionLine]:
         why = await reasons(self._aio, rows, now)

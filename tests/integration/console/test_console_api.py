@@ -707,6 +707,71 @@ def test_hidden_payloads_are_neither_shown_nor_searched() -> None:
             assert console.call("GET", f"/console/api/streams/queue/mail/{path}").reason == "failed_precondition", path
 
 
+# ── workers, hub, pipeline, router, settings ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_workers_are_shown_with_what_they_hold(console: Console) -> None:
+    assert console.get("workers")["workers"] == []
+    console.queues.create("mail")
+    name = console.queues.publish("mail", {"v": 1, "task": "send_mail", "args": []}).message_id
+    console.queues.publish("mail", b"no task")
+    console.queues.consume("mail", "w1")
+    console.queues.consume("mail", "w1")
+    [worker] = console.get("workers")["workers"]
+    assert (worker["name"], worker["queues"], worker["held"]) == ("w1", ["mail"], 2)
+    assert (name, "send_mail") in [(one["message_id"], one["task"]) for one in worker["running"]]
+
+
+def test_the_hub_and_the_readers_of_the_log_are_shown(console: Console) -> None:
+    hub = console.get("hub")
+    assert (hub["connections"], hub["actors"], hub["topic_rows"]) == (0, 0, [])
+    assert console.get("pipeline")["cursors"] == []
+    console.topics.register_topic("orders")
+    console.topics.publish("orders", [Message(b"1"), Message(b"2"), Message(b"3")])
+    console.server.broker.cursors.advance("lake", {"orders": 1}, console.server.broker.clock.now(), True)
+    [cursor] = console.get("pipeline")["cursors"]
+    assert (cursor["name"], cursor["lag"], cursor["holds"]) == ("lake", 2, True)
+    assert cursor["streams"] == [{"stream": "orders", "offset": 1, "lag": 2}]
+
+
+def test_a_server_without_a_router_has_no_page_of_it(console: Console) -> None:
+    assert not console.get("session")["parts"]["router"]
+    assert console.call("GET", "/console/api/router").status == 404
+
+
+def test_a_router_is_shown_without_rates_of_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "router.json"
+    pools = [{"code": "default", "concurrency": 2}]
+    file.write_text(json.dumps({"queues": [{"queueUri": "penstock:///in"}], "connections": 1, "processingPools": pools}))
+    with LocalServer(router=str(file)) as server:
+        console = Console(server)
+        found = console.until("router", lambda page: bool(page["pools"]))
+        assert found["pools"][0]["success_rate"] is None
+        assert found["targets"] == []
+        assert found["in_flight_total"] == 0
+        assert console.post("router/reset-breaker", {"target": "nope"}).status == 404
+        assert console.post("router/force-ack", {"message_id": "x"}).reason == "confirmation_required"
+        assert console.post("router/force-ack", {"message_id": "x", "confirm": "x"}).status == 404
+
+
+def test_settings_and_tokens_are_for_those_who_manage_everything(secured: Callable[..., Console]) -> None:
+    manager, reader, shop = secured(*Verb), secured(Verb.READ), secured(*Verb, project="shop")
+    found = manager.get("settings")
+    assert {line["name"]: line["value"] for line in found["settings"]}["auth"] == "token"
+    assert len(found["tokens"]) == 3
+    assert "digest" not in json.dumps(found)
+    assert reader.get("settings")["tokens"] is None
+    for path in ("settings", "pipeline", "hub"):
+        assert shop.call("GET", f"/console/api/{path}").status == 403, path
+    name = str(reader.get("session")["token"]["id"])
+    assert shop.post(f"tokens/{name}/revoke", {"confirm": name}).status == 403
+    assert manager.post(f"tokens/{name}/revoke", {}).reason == "confirmation_required"
+    assert manager.done(f"tokens/{name}/revoke", {"confirm": name}) == {"revoked": name}
+    assert manager.post(f"tokens/{name}/revoke", {"confirm": name}).status == 404
+    assert len(manager.get("settings")["tokens"]) == 2
+    assert ("revoke_token", name, 1) in audits(manager)
+
+
 # ── live ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

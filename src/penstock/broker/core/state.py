@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heapify, heappush
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -286,6 +287,10 @@ class QueueState:
         """The live lease of exactly this delivery."""
         lease = self._leases.by_offset.get(offset)
         return lease if lease is not None and lease.attempt == attempt and lease.epoch == epoch else None
+
+    def live_leases(self, most: int) -> list[Lease]:
+        """Some of what is leased, at most `most`."""
+        return [*islice(self._leases.live(), most)]
 
     def lease_of(self, offset: int) -> Lease | None:
         """The live lease of a message, whoever holds it."""

@@ -336,12 +336,12 @@ class QueuePages:
         return self._sampler.queue_rows(caller, work_queues=work_queues), self._aio.broker.clock.now()
 
     async def _row(self, caller: Caller, name: str, *, work_queues: bool) -> tuple[QueueRow | None, int]:
-        for _ in range(2):
+        rows, now = await self._rows(caller, work_queues=work_queues)
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            self._sampler.invalidate()  # it may be younger than the sample
             rows, now = await self._rows(caller, work_queues=work_queues)
             row = next((row for row in rows if row.name == name), None)
-            if row is not None:
-                break
-            self._sampler.invalidate()  # it may be younger than the sample
         return row, now
 
     async def _held(self, caller: Caller, name: str, *, work_queues: bool) -> int:

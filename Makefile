@@ -25,7 +25,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare build lock clean
+.PHONY: help setup setup-test demo lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare screenshots build lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +105,9 @@ bench: $(BENCH_STAMP) ## measure, and print a table and JSON (ARGS are passed on
 
 bench-compare: $(BENCH_STAMP) ## compare the speed of this tree with BASE=<commit>, in turns (ARGS=--quick: 3 minutes; ARGS=--help)
 	@$(PYTHON_BIN) -m benchmarks.compare "$(BASE)" $(ARGS)
+
+screenshots: $(TEST_STAMP) ## take the pictures of the console for README and docs (2 minutes)
+	$(PYTHON_BIN) -m tests.integration.console.screenshots docs/images
 
 build: $(TEST_STAMP) ## build the wheel into dist/
 	$(PYTHON_BIN) -m build --wheel --outdir dist

@@ -38,14 +38,14 @@ def _use_up(queues: QueueManager, queue: str, error: str, advance: Callable[[flo
         advance(2)
         if queues.nack(queue, message.message_id, consumer_id="worker-1", error=error).action == "dead_lettered":
             return message.message_id
-        advance(20)
+        advance(45)
 
 
-def fill(broker: Broker, advance: Callable[[float], None] = lambda _: None) -> Shop:
-    """Everything that the pages show. `advance` moves a clock that stands still otherwise."""
+def fill(broker: Broker, advance: Callable[[float], None] = lambda _: None, backoff: float = 0) -> Shop:
+    """Everything that the pages show. `advance` moves a clock that stands still otherwise; `backoff` is before each retry."""
     shop = Shop(QueueManager(broker=broker), MessageQueue(broker=broker))
     queues, topics = shop.queues, shop.topics
-    retries = QueueConfig(max_retries=2, retry_policy=RetryPolicy(0, 0))
+    retries = QueueConfig(max_retries=2, retry_policy=RetryPolicy(backoff, 2 * backoff))
 
     queues.create("mail", retries)
     for number in range(4):

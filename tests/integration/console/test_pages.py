@@ -53,8 +53,8 @@ def test_every_page_shows_the_shop_and_is_accessible(devtools: str, shop: ShopSe
     dark, width = MODES[mode]
 
     async def scenario() -> None:
-        async with visit(devtools, f"{shop.url}/console/settings", dark=dark, width=width) as page:
-            await shows(page, "data_dir")
+        async with visit(devtools, shop.url, dark=dark, width=width) as page:
+            await shows(page, "invoices")
             for address, text in WITH_DATA:
                 await open_page(page, address.format(dead_mail=shop.shop.dead_mail, blocked_order=shop.shop.blocked_order))
                 await shows(page, text)

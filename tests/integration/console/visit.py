@@ -12,7 +12,6 @@ from tests.integration.hub.chromium import Browser, Page
 from tests.node.modules import node_modules
 
 PHONE = 360
-READY = "document.querySelector('main').children.length > 1 && document.querySelector('#live')?.innerText.includes('live')"
 
 
 @functools.cache
@@ -42,12 +41,13 @@ async def press(page: Page, name: str) -> None:
         "[...document.querySelectorAll('main button, main a, dialog button, .menu button')].find((one) => !one.disabled"
         f" && ((one.getAttribute('aria-label') ?? one.textContent).trim() === {json.dumps(name)}))"
     )
-    await page.until(f"{find}?.click() ?? {find} !== undefined")
+    await page.until(f"(() => {{ const one = {find}; one?.click(); return one !== undefined; }})()")
 
 
 async def open_page(page: Page, address: str) -> None:
     """Go to another page of the console without loading it again."""
     await page.run(f"(async () => (await import('/console/static/app.js')).navigate({json.dumps(address)}))()")
+    await page.until(f"document.querySelector('main').dataset.shows === {json.dumps(address)}")
 
 
 async def findings(page: Page) -> list[Any]:

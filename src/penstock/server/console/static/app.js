@@ -47,11 +47,13 @@ const live = new Live(() => ({ token: token.get(), project: fromQuery("project")
     skew = instant(next.now) - Date.now();
     setVerbs(next.verbs);
     showFrame();
+    tick();
     if (!current.page || current.isWaiting) route();
   },
   snapshot(frame) {
     seenAt = Date.now();
     store.set("pulse", frame.pulse);
+    document.querySelector("main > .failed")?.remove();
     store.set(`view:${frame.view}:${frame.key}`, frame.data);
   },
   error(frame) { store.set(`error:${frame.view}:${frame.key}`, frame.error); },
@@ -63,13 +65,20 @@ export function watch(view, parameters, show, failed) {
   const chosen = Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
   const key = JSON.stringify([fromQuery("project"), chosen]).slice(0, 200);
   const ends = [store.watch(`view:${view}:${key}`, show)];
-  if (failed) ends.push(store.watch(`error:${view}:${key}`, failed));
+  ends.push(store.watch(`error:${view}:${key}`, failed ?? ((error) => showProblem(error))));
   live.watch({ view, key, ...chosen });
   return () => { for (const end of ends) end(); };
 }
 
+/** A view that failed: what is shown stays, and the reason stands above it. */
+function showProblem(error) {
+  const main = byId("main"), node = main.querySelector(":scope > .failed") ?? el("p", { class: "verdict bad failed", role: "alert" });
+  setText(node, error.hint ? `${error.message} (${error.hint})` : error.message);
+  if (!node.isConnected) main.prepend(node);
+}
+
 /** Nothing is live on this page. */
-export const unwatch = () => live.watch(null);
+const unwatch = () => live.watch(null);
 
 function askToken(error) {
   const field = el("input", { type: "password", name: "token", autocomplete: "off", required: true, placeholder: "pk_…" });
@@ -183,7 +192,7 @@ export function navigate(url, { isReplaced = false } = {}) {
 async function route(isForced = false) {
   const [, first, ...all] = location.pathname.split("/"), [name = "overview", ...parts] = first === "console" ? all.filter(Boolean).map(decodeURIComponent) : [];
   const query = new URLSearchParams(location.search), isSame = !isForced && current.page === name && current.parts.join("/") === parts.join("/");
-  if (isSame && current.query) { current.query(query); showFrame(); return; }
+  if (isSame && current.query) { current.query(query); showFrame(); byId("main").dataset.shows = location.pathname + location.search; return; }
   if (!session) { current.isWaiting = true; return; }
   current.unmount?.();
   closeAll();
@@ -191,15 +200,18 @@ async function route(isForced = false) {
   const mine = (current = { page: name, parts, unmount: null, query: null });
   showFrame();
   const main = byId("main");
+  main.dataset.shows = "";
   let page;
   try {
     page = name in PAGES || name === "message" ? await import(`./pages/${name}.js`) : null;
   } catch { page = undefined; }
   if (mine !== current) return;
   if (!page) {
+    main.dataset.shows = location.pathname + location.search;
     main.replaceChildren(empty(page === null ? "There is no such page." : "This page could not be loaded. Is the server there?", el("a", { class: "button", href: path() }, "Overview")));
     return;
   }
+  main.dataset.shows = location.pathname + location.search;
   setTitle(parts[0] ?? PAGES[name]?.[0] ?? name);
   const mounted = page.mount(main, { parts, query, session });
   mine.unmount = mounted?.unmount ?? mounted;

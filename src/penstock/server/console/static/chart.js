@@ -26,7 +26,7 @@ export function path(values, top, width, height, left = 0) {
 
 /** A chart of `in` and `out` per second over time; `update({at: [], in: [], out: []})` redraws it. */
 export function lineChart(label, names = ["in", "out"]) {
-  const W = matchMedia("(max-width: 760px)").matches ? 340 : 720, H = 150, LEFT = 40, BOTTOM = 18, TOP = 8;
+  const W = matchMedia("(max-width: 760px)").matches ? 340 : 560, H = 150, LEFT = 40, BOTTOM = 18, TOP = 8;
   const one = svg("path", { class: "one" }), two = svg("path", { class: "two-line" }), area = svg("path", { class: "area" });
   const grid = [0, 0.5, 1].map((share) => {
     const y = TOP + (1 - share) * H;

@@ -109,12 +109,13 @@ export const command = (text) => el("span", { class: "command" }, el("code", {},
 /** An id that leads to the page of its message. */
 export const messageLink = (id, size = 16) => el("a", { class: "id", href: path("message", id), title: id }, visible(middle(id, size)));
 
+/** A text in which the ids of messages are links. */
+export const withIds = (text) => text.split(/\b([0-9a-f]{30})\b/).map((part, index) => (index % 2 ? messageLink(part, 14) : part));
+
 export const icon = (shape) => svg("svg", { viewBox: "0 0 24 24", fill: "none", stroke: "currentColor", "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round", "aria-hidden": "true" }, svg("path", { d: shape }));
 
 /** Nothing to show: one sentence, and what to do. */
 export const empty = (text, ...more) => el("div", { class: "empty" }, el("p", {}, text), ...more);
-
-export const card = (title, ...content) => el("section", { class: "card" }, el("header", {}, el("h2", {}, title)), ...content);
 
 export const facts = (pairs) => el("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 

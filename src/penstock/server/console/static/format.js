@@ -1,6 +1,6 @@
 // Values as people read them. Pure: every function that depends on the time gets `now`. Times are milliseconds since 1970.
 
-export const NONE = "–";
+const NONE = "–";
 
 const grouped = new Intl.NumberFormat("en");
 
@@ -65,10 +65,10 @@ export function ago(at, now) {
   return passed > 0 ? `${age(passed)} ago` : `in ${age(-passed)}`;
 }
 
-/** A time as the server writes it (ISO 8601, or microseconds), in milliseconds. */
+/** A time as the server writes it (ISO 8601, or microseconds), in milliseconds with a fraction. */
 export function instant(value) {
   if (value === null || value === undefined || value === "") return null;
-  return typeof value === "number" ? value / 1000 : Date.parse(value);
+  return typeof value === "number" ? value / 1000 : Date.parse(value) + Number(/\.\d{3}(\d{1,3})/.exec(value)?.[1].padEnd(3, "0") ?? 0) / 1000;
 }
 
 const pad = (value, size = 2) => String(value).padStart(size, "0");

@@ -22,7 +22,7 @@ export class Table {
     this.#key = key;
     this.#head = el("tr", {}, ...this.#columns.map((column) => this.#heading(column)));
     this.table = el("table", { class: "rows", "aria-label": label }, el("thead", {}, this.#head), this.#body);
-    this.none = el("div", {}, none);
+    this.none = el("div", { hidden: true }, none);
     this.apply = el("button", { type: "button", class: "plain", hidden: true, onclick: () => { this.#isFrozen = false; this.#patch(); } }, "Order changed · apply");
     this.scroll = el("div", { class: "scroll" }, this.table);
     this.node = el("div", {}, this.apply, this.scroll, this.none);

@@ -17,7 +17,9 @@ export const stateOf = (row) => state(...(WORDS[row.state] ?? [row.state]));
 /** Why the oldest message is still there, with links to what keeps it. */
 export function why(reason) {
   if (!reason) return { key: "", nodes: () => null };
-  return { key: `${reason.text} ${reason.message_id}`, nodes: () => [reason.message_id ? el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, reason.text) : reason.text, reason.by && [" ", messageLink(reason.by, 12)]].flat() };
+  // An instant in the words is shown as a countdown instead.
+  const text = reason.until_at ? reason.text.replace(/ until .*$/, "") : reason.text;
+  return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, text, reason.until_at && [reason.reason === "leased" ? ", lease ends " : ", due ", time(instant(reason.until_at))]), reason.by && [" ", messageLink(reason.by, 12)]].flat() };
 }
 
 /** Remember the rates of a snapshot: the sparklines are made of them. */
@@ -33,8 +35,7 @@ export function remember(kind, rows) {
 const priorities = (row) => [["p3", "priority 7 to 9", 7, 9], ["p2", "priority 4 to 6", 4, 6], ["p1", "priority 0 to 3", 0, 3]].map(([kind, name, from, to]) => ({ kind, name, value: (row.priorities ?? []).reduce((sum, [priority, size]) => sum + (priority >= from && priority <= to ? size : 0), 0) }));
 
 export const columns = (kind) => [
-  { label: kind === "queues" ? "Queue" : "Subscription", kind: "name", phone: "name", sort: "name", show: (row) => ({ key: row.name, nodes: () => el("a", { href: path(kind, row.name) }, row.name) }) },
-  kind === "subscriptions" && { label: "Topic", kind: "name", show: (row) => ({ key: row.topic, nodes: () => el("a", { href: path("topics", row.topic) }, row.topic) }) },
+  { label: kind === "queues" ? "Queue" : "Subscription", kind: "name", phone: "name", sort: "name", show: (row) => ({ key: row.name, nodes: () => [el("a", { href: path(kind, row.name) }, row.name), row.topic && el("div", { class: "label" }, "of ", el("a", { href: path("topics", row.topic) }, row.topic))] }) },
   { label: "State", kind: "whole", phone: "state", show: (row) => ({ key: row.state, nodes: () => stateOf(row) }) },
   { label: "Oldest", kind: "number", phone: "figure", sort: "oldest", isDefault: true, show: (row) => (row.oldest_seconds === null ? "–" : age(row.oldest_seconds * 1000)) },
   { label: "Why it waits", kind: "words", phone: "line", show: (row) => why(row.why) },

@@ -3,7 +3,7 @@
 import { post } from "../api.js";
 import { setTitle, watch } from "../app.js";
 import { actionButton } from "../dialog.js";
-import { command, copyButton, el, facts, keyed, messageLink, path, setContent, setText, settings, state, svg, time, withQuery } from "../dom.js";
+import { command, copyButton, el, facts, keyed, messageLink, path, setContent, setText, settings, state, svg, time, withIds, withQuery } from "../dom.js";
 import { count, exact, instant, middle, plural, span, visible, words } from "../format.js";
 import { drawBar, moments, rows, scale } from "../timeline.js";
 import { payloadView } from "./payload.js";
@@ -30,7 +30,7 @@ export function mount(main, { parts: [id = ""] }) {
   return watch("message", { id }, (data) => {
     verdict.className = `verdict ${data.verdict.state === "leased" ? "accent" : MOODS[data.verdict.level] ?? ""}`;
     const now = settings.now();
-    setContent(head, JSON.stringify([data.verdict, data.lanes.map((lane) => lane.until_at)]), () => [el("span", {}, state(GLYPHS[data.verdict.state] ?? "waiting", ""), data.verdict.text), until(data.lanes)]);
+    setContent(head, JSON.stringify([data.verdict, data.lanes.map((lane) => lane.until_at)]), () => [el("span", {}, state(GLYPHS[data.verdict.state] ?? "waiting", ""), withIds(visible(data.verdict.text))), until(data.lanes)]);
     setContent(act, JSON.stringify(data.verdict.action), () => action(data.verdict.action, id));
     const { log } = data;
     setText(reading, log.is_complete ? (log.is_torn ? `Its beginning was removed by retention: the event log begins on ${exact(instant(log.begins_at), settings.isUtc)}.` : "") : `Reading the event log: up to ${exact(instant(log.read_to_at), settings.isUtc).slice(0, 19)}, ${Math.round(100 * log.progress)} %`);
@@ -79,7 +79,7 @@ function showLanes(place, data, now) {
     const title = [el("a", { href: path(lane.kind === "queue" ? "queues" : "subscriptions", lane.name) }, el("b", {}, lane.name)), el("span", { class: "lane-state" }), el("span", { class: "when" })];
     return lane.is_ended && !isAll && open.length > 0 ? el("details", { class: "lane" }, el("summary", {}, ...title), el("div", { class: "lane-bar" })) : el("div", { class: "lane" }, el("header", {}, ...title), el("div", { class: "lane-bar" }));
   }, (node, lane) => {
-    setContent(node.querySelector(".lane-state"), `${lane.state} ${lane.text}`, () => [state(GLYPHS[lane.state] ?? "idle", lane.state), el("span", { class: "soft small" }, ` ${lane.text}`)]);
+    setContent(node.querySelector(".lane-state"), `${lane.state} ${lane.text}`, () => [state(GLYPHS[lane.state] ?? "idle", lane.state), el("span", { class: "soft small" }, " ", withIds(visible(lane.text.replace(/^\w+: /, "").replace(/ at [\d-]+ [\d:.]+ UTC/, ""))))]);
     setText(node.querySelector(".when"), lane.attempts ? plural(lane.attempts, "attempt") : "");
     setContent(node.querySelector(".lane-bar"), lane.is_ended ? JSON.stringify([lane, data.lanes.length, width]) : `${JSON.stringify(lane)} ${Math.floor(now / 1000)} ${width}`, () => (lane.segments.length ? drawBar(lane, axis, width, now) : null));
   });
@@ -101,7 +101,7 @@ const since = (event) => (event.after_seconds === null ? "" : `+${span(event.aft
 function eventRow(event) {
   const cells = [
     ["whole", "figure", time(instant(event.at), true)], ["number", "figure", since(event)], ["whole", "name", state(EVENT_STATES[event.kind] ?? (event.detail?.outcome === "success" ? "done" : event.kind === "attempted" ? "failed" : ""), words(event.kind))],
-    ["name", "figure", event.where ?? "–"], ["number", "hide", event.attempt === null ? "–" : count(event.attempt)], ["name", "hide", event.who ? visible(event.who) : "–"], ["words", "line", visible(event.text ?? "")],
+    [event.where?.length > 18 ? "name" : "whole", "figure", event.where ?? "–"], ["number", "hide", event.attempt === null ? "–" : count(event.attempt)], [event.who?.length > 18 ? "name" : "whole", "hide", event.who ? visible(event.who) : "–"], ["words", "line", visible(event.text ?? "")],
   ];
   return el("tr", {}, ...cells.map(([mood, phone, shown]) => el("td", { class: mood, "data-phone": phone, "data-label": "" }, shown)));
 }

@@ -17,10 +17,9 @@ export function mount(main) {
   const rates = el("p", { class: "small soft" });
   main.replaceChildren(
     el("h1", { class: "unseen" }, "Overview"), verdict, tiles,
-    el("div", { class: "wide" },
-      el("div", { class: "column" }, attentionCard,
-        el("section", { class: "card" }, el("header", {}, el("h2", {}, "Messages per second"), chart.reading, legend(["in", "out"])), el("div", { class: "body" }, chart.node, rates))),
-      el("section", { class: "card" }, el("header", {}, el("h2", {}, "Server")), server)));
+    el("div", { class: "two" }, attentionCard, el("div", { class: "column" },
+      el("section", { class: "card" }, el("header", {}, el("h2", {}, "Messages per second"), chart.reading, legend(["in", "out"])), el("div", { class: "body" }, chart.node, rates)),
+      el("section", { class: "card" }, el("header", {}, el("h2", {}, "Server")), server))));
 
   return watch("overview", {}, (data) => {
     const { status: now, totals, series, server: process } = data;

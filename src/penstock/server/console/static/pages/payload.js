@@ -1,8 +1,8 @@
 // The content of a message: JSON, text or hexadecimal; never more than the server sends, and always as text.
 
 import { download } from "../api.js";
-import { actionButton } from "../dialog.js";
-import { copyButton, el, facts } from "../dom.js";
+import { may, perform } from "../dialog.js";
+import { copyButton, el, facts, icon } from "../dom.js";
 import { bytes, fromBase64, hexDump, indentJson, visible } from "../format.js";
 
 /** Why a payload is not shown. */
@@ -40,6 +40,6 @@ export function payloadView({ payload, attributes }, raw, { isClosed = false } =
   const copying = copyButton("", "Copy the payload");
   copying.addEventListener("click", (event) => { event.stopImmediatePropagation(); navigator.clipboard?.writeText(shown); }, { capture: true });
   const size = el("span", { class: "soft small" }, bytes(payload.size), payload.is_cut && `, the first ${bytes(64 * 1024)} are shown`);
-  const content = el("div", { class: "column" }, el("div", { class: "head" }, buttons, size, el("div", { class: "tools" }, copying, raw && actionButton("Download", "consume", () => download(raw, {}, raw.at(-2))))), box);
+  const content = el("div", { class: "column" }, el("div", { class: "head" }, buttons, size, el("div", { class: "tools" }, copying, raw && may("consume") && el("button", { type: "button", class: "plain icon", title: "Download", "aria-label": "Download the payload", onclick: () => perform(null, () => download(raw, {}, raw.at(-2))) }, icon("M12 4v11M7 10l5 5 5-5M5 20h14")))), box);
   return [above, isClosed ? el("details", {}, el("summary", { class: "small" }, "Payload"), content) : content];
 }

@@ -85,7 +85,7 @@ export function publishForm(place, kind, name) {
     try { given = pairs(); } catch { /* the form says what is wrong when it is sent */ }
     return ["penstock", ...(isQueue ? ["queue"] : []), "publish", quote(name), quote(text.value || "hello"), ...Object.entries(given).map(([left, right]) => `--${isQueue ? "header" : "attribute"} ${quote(`${left}=${right}`)}`), key.value && `--key ${quote(key.value)}`, priority.value !== "0" && `--priority ${priority.value}`, isQueue && delay.value !== "0" && `--delay ${delay.value}s`].filter(Boolean).join(" ");
   };
-  const send = actionButton("Publish", "publish", async () => {
+  const send = actionButton("Publish message", "publish", async () => {
     // The text goes as it is: numbers beyond 2^53 must arrive as they were typed.
     const rest = { attributes: pairs(), priority: Number(priority.value), ...(isQueue ? { delay_seconds: Number(delay.value) } : { key: key.value }) };
     const { message_id: id } = await postText(["streams", kind, name, "publish"], JSON.stringify({ text: text.value, ...rest }));

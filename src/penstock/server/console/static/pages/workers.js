@@ -28,7 +28,7 @@ export function mount(main) {
     ],
     none: empty("No worker is connected.", command("penstock worker app:worker")),
   });
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Connected")), workers.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Running now, longest first")), running.node));
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Connected")), workers.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Running now")), running.node));
   return watch("workers", {}, (data) => {
     workers.update(data.workers);
     running.update(data.workers.flatMap((worker) => worker.running.map((one) => ({ ...one, worker: worker.name }))).sort((a, b) => (instant(a.since_at) ?? Infinity) - (instant(b.since_at) ?? Infinity)).slice(0, 200));

@@ -375,7 +375,7 @@ def test_a_token_is_revoked(devtools: str, tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
     secret = keyring.create("operator", SystemClock().now())
     keyring.create("leaver", SystemClock().now(), verbs=(Verb.READ,))
-    leaver = next(token.token_id for token in keyring.list() if token.name == "leaver")
+    leaver = next(token.id for token in keyring.list() if token.name == "leaver")
 
     async def scenario() -> None:
         with LocalServer(auth="token", token_file=tmp_path / "tokens") as server:

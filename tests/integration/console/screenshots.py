@@ -70,7 +70,7 @@ async def main(folder: Path) -> None:
     with LocalServer(clock=clock) as server, chromium() as devtools:
         shop = fill(server.broker, clock.advance, backoff=10)
         await trade(server, shop.queues, clock)
-        shop.queues.consume_many("thumbnails", "worker-2", max_messages=3)
+        shop.queues.consume_many("thumbnails", "worker-2", max_messages=3, ack_deadline=600)
         await take(devtools, server, shop, folder)
 
 

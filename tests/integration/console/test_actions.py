@@ -369,3 +369,26 @@ def test_a_token_is_asked_for_and_what_it_lacks_is_named(devtools: str, tmp_path
                 assert await findings(page) == []
 
     asyncio.run(scenario())
+
+
+def test_a_token_is_revoked(devtools: str, tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path / "tokens")
+    secret = keyring.create("operator", SystemClock().now())
+    keyring.create("leaver", SystemClock().now(), verbs=(Verb.READ,))
+    leaver = next(token.id for token in keyring.list() if token.name == "leaver")
+
+    async def scenario() -> None:
+        with LocalServer(auth="token", token_file=tmp_path / "tokens") as server:
+            async with visit(devtools, f"{server.url}/console/settings") as page:
+                await shows(page, "This server asks for a token")
+                await page.type("input[name=token]", secret)
+                await press(page, "Open the console")
+                await shows(page, "leaver")
+                await press(page, "More for leaver")
+                await press(page, "Revoke…")
+                await confirm(page, leaver)
+                await press(page, "Revoke")
+                await page.until("!document.querySelector('main').innerText.includes('leaver')")
+                assert [token.name for token in Keyring(tmp_path / "tokens").list()] == ["operator"]
+
+    asyncio.run(scenario())

@@ -41,11 +41,15 @@ function one(main, name) {
       place.replaceChildren(el("section", { class: "card" }, el("header", {}, el("h2", {}, "Settings"), el("div", { class: "tools" }, command(`penstock topic update ${quote(name)} --help`))), body));
       update = (data) => setContent(body, JSON.stringify(data.settings), () => settingsList(data.settings));
     } else if (tab === "publish") publishForm(place, "topic", name);
-    ends = [watch("topic", { name }, (data) => {
+    const mine = (ends = []);
+    let isBrowsing = tab !== "browse";
+    mine.push(watch("topic", { name }, (data) => {
       setText(head, `${plural(data.row.published, "message")} published${data.row.in_rate ? `, ${rate(data.row.in_rate)}/s` : ""}, ${plural(data.row.subscriptions, "subscription")}`);
       update(data);
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); })];
-    if (tab === "browse") ends.push(browse(place, "topic", name));
+      if (isBrowsing) return;
+      isBrowsing = true;
+      mine.push(browse(place, "topic", name));
+    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
   };
   show();
   return { unmount: () => { for (const end of ends) end?.(); }, query: show };

@@ -7,6 +7,7 @@ the numbers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.broker.broker import Broker
@@ -27,6 +28,16 @@ class Waiting(NamedTuple):
     attempts: int
     """How often it was delivered so far."""
     message: StoredMessage
+
+
+class HeldMessage(NamedTuple):
+    """A message that is leased."""
+
+    message_id: str
+    message: StoredMessage
+    consumer: str | None
+    attempt: int
+    deadline: int
 
 
 class UnsettledMessage(NamedTuple):
@@ -148,6 +159,24 @@ def oldest(broker: Broker, numbers: Iterable[int]) -> dict[int, UnsettledMessage
             if queue is not None and offset is not None and (one := _unsettled(broker, queue, offset)) is not None:
                 found[number] = one
     return found
+
+
+def held(broker: Broker, number: int, most: int) -> list[HeldMessage]:
+    """What is leased in a queue, at most `most`; nothing if it was deleted. Reads nothing from the disk."""
+    with broker.lock:
+        queue = broker.catalog.queues.get(number)
+        leases = [*islice(queue.live.values(), most)] if queue is not None else []
+        return [
+            HeldMessage(
+                message_id(lease.message.publish_at, queue.stream, lease.offset),
+                lease.message,
+                lease.consumer.consumer_id if lease.consumer is not None else None,
+                lease.attempt,
+                lease.deadline,
+            )
+            for lease in leases
+            if queue is not None
+        ]
 
 
 def oldest_times(broker: Broker, numbers: Iterable[int]) -> dict[int, int]:

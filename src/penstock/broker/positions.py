@@ -7,6 +7,8 @@ what was never settled.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from penstock.broker.broker import Broker
@@ -53,27 +55,60 @@ def seek(
     """Move a subscription to an instant, an offset or a snapshot; ends every lease. Returns when that is durable."""
     with broker.present() as now:
         broker.check_healthy()
-        queue, stream = attached(broker.catalog, subscription)
-        if snapshot is not None:
-            position = broker.catalog.snapshot(snapshot)
-            if position.stream != stream.number:
-                raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
-        else:
-            target = offset if offset is not None else offset_at(broker, stream, at or 0)
-            if target > stream.next_offset:
-                raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
-            position = Position(queue.number, stream.number, now, [], target)
-        if snapshot is not None:
-            floor = 0
-        elif stream.retention is not None:
-            floor = offset_at(broker, stream, now - stream.retention)
-        else:
-            floor = stream.next_offset
-        unsettled, high = _reachable(queue, stream, position, floor)
-        if queue.policy.filter and (position.queue != queue.number or not queue.policy.retain_acked):
-            unsettled = _matching(broker, queue, unsettled)
+        queue, unsettled, high = _sought(broker, subscription, now, at=at, offset=offset, snapshot=snapshot)
         _reposition(broker, queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
     broker.sync()
+
+
+class SeekPreview(NamedTuple):
+    """What a seek would change: how many messages it would settle, and how many settled ones it would deliver again.
+
+    Where a filter is still to be asked, `redelivers` is the most.
+    """
+
+    settles: int
+    redelivers: int
+
+
+def preview_seek(
+    broker: Broker, subscription: str, *, at: int | None = None, offset: int | None = None, snapshot: str | None = None
+) -> SeekPreview:
+    """What `seek` would do now. It changes nothing."""
+    with broker.present() as now:
+        queue, unsettled, high = _sought(broker, subscription, now, at=at, offset=offset, snapshot=snapshot)
+        before, end = queue.unsettled(), broker.catalog.streams[queue.stream].next_offset
+    after = merge([*unsettled, *([(high, end)] if high < end else [])])
+    return SeekPreview(_count(subtract(before, after)), _count(subtract(after, before)))
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(stop - start for start, stop in ranges)
+
+
+def _sought(
+    broker: Broker, subscription: str, now: int, *, at: int | None, offset: int | None, snapshot: str | None
+) -> tuple[Queue, Ranges, int]:
+    """(queue, what is unsettled below, the offset from which on all is) of a seek. Call it with the lock held."""
+    queue, stream = attached(broker.catalog, subscription)
+    if snapshot is not None:
+        position = broker.catalog.snapshot(snapshot)
+        if position.stream != stream.number:
+            raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
+    else:
+        target = offset if offset is not None else offset_at(broker, stream, at or 0)
+        if target > stream.next_offset:
+            raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
+        position = Position(queue.number, stream.number, now, [], target)
+    if snapshot is not None:
+        floor = 0
+    elif stream.retention is not None:
+        floor = offset_at(broker, stream, now - stream.retention)
+    else:
+        floor = stream.next_offset
+    unsettled, high = _reachable(queue, stream, position, floor)
+    if queue.policy.filter and (position.queue != queue.number or not queue.policy.retain_acked):
+        unsettled = _matching(broker, queue, unsettled)
+    return queue, unsettled, high
 
 
 def take_snapshot(

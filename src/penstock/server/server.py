@@ -52,8 +52,7 @@ from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
 from penstock.router.monitoring.metrics import router_collector
-from penstock.server.console.console import Console, Parts
-from penstock.server.console.router import open_breakers
+from penstock.server.console import Console
 from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.values.projects import Projects, Quotas
@@ -161,7 +160,7 @@ class Server:
             self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, keyring=keyring)
             await self.hub.start()
             hub = HubServer(self.hub.service, origins=settings.hub_origins)
-        console = self._open_console(service, router, has_hub=hub is not None)
+        console = self._open_console(service, router, keyring)
         traffic = Traffic()
         routes = [
             *console.routes(),
@@ -242,15 +241,15 @@ class Server:
         self._apis.append(self.router)
         return self.router
 
-    def _open_console(self, service: Service, router: RouterHost | None, *, has_hub: bool) -> Console:
+    def _open_console(self, service: Service, router: RouterHost | None, keyring: Keyring | None) -> Console:
         settings = self.settings
         console = Console(
             service,
-            needs_token=settings.auth == "token",
-            payloads=settings.console_payloads,
-            data_dir=None if settings.memory else settings.data_dir,
-            parts=Parts(router is not None, has_hub, has_arrow()),
-            open_breakers=lambda: [] if router is None else open_breakers(router.view),
+            has_log_api=has_arrow(),
+            router=None if router is None else router.view,
+            hub=None if self.hub is None else self.hub.service,
+            settings=settings,
+            keyring=keyring,
         )
         console.start()
         self._rest.callback(console.stop)

@@ -22,7 +22,7 @@ from tests.integration.hub.chromium import chromium
 WHEN = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 STEPS, STEP_SECONDS = 180, 5
 """What the chart shows: 15 minutes."""
-SAMPLE_SECONDS = 0.55
+SAMPLE_SECONDS = 0.7
 """A sample that is younger than half a second is used again, by a clock that this program does not hold."""
 MAX_BYTES = 150_000
 
@@ -35,7 +35,7 @@ async def trade(server: LocalServer, queues: QueueManager, clock: ManualClock) -
         for _ in range(int(rate * STEP_SECONDS / 5)):
             queues.publish("receipts", "{}")
         if not 120 < step < 132:
-            for message in queues.consume_many("receipts", "worker-1", max_messages=200, prefetch=200):
+            for message in queues.consume_many("receipts", "worker-1", max_messages=60, prefetch=200):
                 queues.ack("receipts", message.message_id, consumer_id="worker-1")
         clock.advance(STEP_SECONDS)
         with await asyncio.to_thread(urllib.request.urlopen, f"{server.url}/console/api/overview"):
@@ -45,9 +45,9 @@ async def trade(server: LocalServer, queues: QueueManager, clock: ManualClock) -
 async def take(devtools: str, server: LocalServer, shop: Shop, folder: Path) -> None:
     """Write the pictures."""
     pictures = (
-        ("console-overview", "/console", "nobody takes", 700),
+        ("console-overview", "/console", "nobody takes", 660),
         ("console-message", f"/console/message/{shop.dead_mail}", "max_retries_exceeded", 900),
-        ("console-dead-letters", "/console/dead", "SMTP", 480),
+        ("console-dead-letters", "/console/dead?source=queue:mail", "SMTP 550 mailbox 0", 760),
     )
     for name, address, text, height in pictures:
         for dark in (False, True):
@@ -70,7 +70,7 @@ async def main(folder: Path) -> None:
     with LocalServer(clock=clock) as server, chromium() as devtools:
         shop = fill(server.broker, clock.advance, backoff=10)
         await trade(server, shop.queues, clock)
-        shop.queues.consume_many("thumbnails", "worker-2", max_messages=3)
+        shop.queues.consume_many("thumbnails", "worker-2", max_messages=3, ack_deadline=600)
         await take(devtools, server, shop, folder)
 
 

@@ -66,7 +66,7 @@ def fill(broker: Broker, advance: Callable[[float], None] = lambda _: None, back
         assert message is not None
         advance(0.2)
         queues.ack("thumbnails", message.message_id, consumer_id="worker-2")
-    queues.consume_many("thumbnails", "worker-2", max_messages=3)
+    queues.consume_many("thumbnails", "worker-2", max_messages=3, ack_deadline=600)
 
     queues.create("invoices")
     for number in range(8):

@@ -124,6 +124,46 @@ def test_a_dead_letter_is_inspected_and_redriven(devtools: str, shop: ShopServer
     asyncio.run(scenario())
 
 
+def test_selected_letters_alone_are_redriven(devtools: str, shop: ShopServer) -> None:
+    queues = shop.shop.queues
+    queue(queues, "selected")
+    dead = [kill(queues, "selected", "refused") for _ in range(3)]
+
+    async def scenario() -> None:
+        async with visit(devtools, f"{shop.url}/console/dead?source=queue:selected") as page:
+            await shows(page, "refused")
+            await page.run(f"document.querySelector('input[aria-label=\"Select {dead[1]}\"]').click()")
+            await shows(page, "1 selected")
+            await press(page, "Redrive…")
+            await page.until("document.querySelector('dialog')?.innerText.includes('1 letter of selected')")
+            await press(page, "Redrive")
+            await eventually(lambda: queues.stats("selected").depth == 1)
+            message = queues.peek("selected")
+            assert message is not None
+            assert message.message_id == dead[1]
+
+    asyncio.run(scenario())
+
+
+def test_new_messages_of_a_stream_appear_while_one_follows_it(devtools: str, shop: ShopServer) -> None:
+    queues = shop.shop.queues
+    queue(queues, "followed-stream", 1)
+
+    async def scenario() -> None:
+        async with visit(devtools, f"{shop.url}/console/queues/followed-stream?tab=browse") as page:
+            await shows(page, "message 0")
+            await press(page, "Tail")
+            await shows(page, "Newest first, at most 5 a second")
+            await asyncio.to_thread(queues.publish, "followed-stream", "just now")
+            await shows(page, "just now")
+            await press(page, "just now")
+            await shows(page, "Its life")
+            assert queues.stats("followed-stream").depth == 2
+            assert page.problems == []
+
+    asyncio.run(scenario())
+
+
 def test_dead_letters_are_purged_after_their_name_was_typed(devtools: str, shop: ShopServer) -> None:
     queues = shop.shop.queues
     queue(queues, "rubbish", 2)
@@ -327,5 +367,28 @@ def test_a_token_is_asked_for_and_what_it_lacks_is_named(devtools: str, tmp_path
                 await page.until(f"{button}?.disabled")
                 assert await page.run(f"{button}.title") == "Your token lacks the verb manage"
                 assert await findings(page) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_token_is_revoked(devtools: str, tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path / "tokens")
+    secret = keyring.create("operator", SystemClock().now())
+    keyring.create("leaver", SystemClock().now(), verbs=(Verb.READ,))
+    leaver = next(token.id for token in keyring.list() if token.name == "leaver")
+
+    async def scenario() -> None:
+        with LocalServer(auth="token", token_file=tmp_path / "tokens") as server:
+            async with visit(devtools, f"{server.url}/console/settings") as page:
+                await shows(page, "This server asks for a token")
+                await page.type("input[name=token]", secret)
+                await press(page, "Open the console")
+                await shows(page, "leaver")
+                await press(page, "More for leaver")
+                await press(page, "Revoke…")
+                await confirm(page, leaver)
+                await press(page, "Revoke")
+                await page.until("!document.querySelector('main').innerText.includes('leaver')")
+                assert [token.name for token in Keyring(tmp_path / "tokens").list()] == ["operator"]
 
     asyncio.run(scenario())

@@ -50,12 +50,14 @@ async def open_page(page: Page, address: str) -> None:
     await page.until(f"document.querySelector('main').dataset.shows === {json.dumps(address)}")
 
 
-async def findings(page: Page) -> list[Any]:
-    """What axe-core calls serious or critical."""
+async def findings(page: Page, rules: str | None = None) -> list[Any]:
+    """What axe-core calls serious or critical, in all of its rules or in one."""
+    options = {} if rules is None else {"runOnly": {"type": "rule", "values": [rules]}}
     if not await page.run("typeof axe === 'object'"):
         await page.run(f"{_axe()};0")
     found: list[Any] = await page.run(
-        "axe.run().then((result) => result.violations.filter((one) => ['serious', 'critical'].includes(one.impact))"
+        f"axe.run({json.dumps(options)}).then("
+        "(result) => result.violations.filter((one) => ['serious', 'critical'].includes(one.impact))"
         ".map((one) => [one.id, one.nodes[0].target.join(' '), one.nodes[0].failureSummary]))"
     )
     return found

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.access import Principal, Verb
+from penstock.access import Keyring, Principal, Verb
 from penstock.api.operations import Operations
 from penstock.api.service import Service
+from penstock.config import Settings
 from penstock.durations import to_datetime
 from penstock.http import Route
 from penstock.http.routes import Handler
+from penstock.hub.service import HubService
+from penstock.router.monitoring.view import RouterView
 from penstock.server.console.audit import Audit
 from penstock.server.console.dead_letters import DeadLetterPages
 from penstock.server.console.files import Files
 from penstock.server.console.live import Live
 from penstock.server.console.messages import MessagePages
 from penstock.server.console.overview import OverviewPage
+from penstock.server.console.parts import PartPages, open_breakers
 from penstock.server.console.payloads import SHOWN_BYTES, Payloads
 from penstock.server.console.queues import QueuePages
 from penstock.server.console.requests import ROWS, Action, Caller, NoParameters, View
 from penstock.server.console.sampler import Sampler
+from penstock.server.console.settings import SettingsPage
 from penstock.server.console.streams import StreamPages
 from penstock.values.projects import check_project
 
@@ -71,14 +74,15 @@ class Console:
         self,
         service: Service,
         *,
-        needs_token: bool,
-        payloads: str,
-        data_dir: Path | None,
-        parts: Parts,
-        open_breakers: Callable[[], Sequence[str]],
+        settings: Settings,
+        keyring: Keyring | None,
+        router: RouterView | None,
+        hub: HubService | None,
+        has_log_api: bool,
     ) -> None:
         self._service, self._broker = service, service.aio.broker
-        self._needs_token, self._payloads, self._parts = needs_token, payloads, parts
+        self._needs_token, self._payloads = keyring is not None, settings.console_payloads
+        self._parts = Parts(router is not None, hub is not None, has_log_api)
         aio, projects = service.aio, service.projects
         self._files = Files()
         self._sampler = Sampler(aio, projects)
@@ -88,14 +92,16 @@ class Console:
             self._sampler,
             version=service.version,
             started_at=service.started_at,
-            data_dir=data_dir,
-            open_breakers=open_breakers,
+            data_dir=None if settings.memory else settings.data_dir,
+            open_breakers=lambda: [] if router is None else open_breakers(router),
         )
         queues = QueuePages(aio, self._sampler, audit)
-        shown = Payloads(payloads)
+        shown = Payloads(settings.console_payloads)
         self._streams = streams = StreamPages(aio, projects, shown)
         self._dead = dead = DeadLetterPages(aio, self._sampler, streams, shown, audit)
         messages = MessagePages(aio, streams)
+        parts = PartPages(aio, self._sampler, shown, audit, router=router, hub=hub)
+        server = SettingsPage(settings, keyring, audit)
         session = View("session", "/console/api/session", "Who calls", NoParameters, self._answer_session, Session, None)
         self._views: list[View[Any]] = [
             session,
@@ -104,8 +110,16 @@ class Console:
             *streams.views(),
             *messages.views(),
             *dead.views(),
+            *parts.views(),
+            *server.views(),
         ]
-        self._actions: list[Action[Any]] = [*queues.actions(), *streams.actions(), *dead.actions()]
+        self._actions: list[Action[Any]] = [
+            *queues.actions(),
+            *streams.actions(),
+            *dead.actions(),
+            *parts.actions(),
+            *server.actions(),
+        ]
         self._live = Live(self._views, self.caller, session=self.session, pulse=overview.pulse, now=self._broker.clock.now)
 
     @property

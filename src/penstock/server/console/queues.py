@@ -5,16 +5,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.access import Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.durations import to_datetime
-from penstock.errors import QueueNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.broker.positions import preview_seek
+from penstock.durations import instant, to_datetime
+from penstock.errors import InvalidArgument, QueueNotFound, SubscriptionNotFound, TopicNotFound
 from penstock.server.console.audit import Audit
-from penstock.server.console.requests import Action, Caller, Confirmation, Named, Nothing, View
+from penstock.server.console.requests import (
+    Action,
+    Caller,
+    Confirmation,
+    Name,
+    Named,
+    NoParameters,
+    Nothing,
+    Offset,
+    Text,
+    View,
+    read_time,
+)
 from penstock.server.console.rows import (
     QueueLine,
     QueueListing,
@@ -129,6 +143,43 @@ class DeletedReply(msgspec.Struct):
     deleted: str
 
 
+class Seeking(Confirmation, kw_only=True, forbid_unknown_fields=True):
+    """Where to: a time, an offset, or a snapshot."""
+
+    time: Text | None = None
+    offset: Offset | None = None
+    snapshot: Name | None = None
+
+
+class SeekReply(msgspec.Struct):
+    """How many messages it settles, and how many settled ones are delivered again."""
+
+    settles: int
+    redelivers: int
+    text: str
+
+
+class SnapshotName(msgspec.Struct, forbid_unknown_fields=True):
+    """The name of a snapshot."""
+
+    snapshot: Name
+
+
+class SnapshotLine(msgspec.Struct):
+    """A snapshot."""
+
+    name: str
+    topic: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class SnapshotListing(msgspec.Struct):
+    """All snapshots."""
+
+    snapshots: list[SnapshotLine]
+
+
 class QueuePages:
     """Answers for queues, subscriptions and topics."""
 
@@ -152,6 +203,7 @@ class QueuePages:
             View(
                 "subscription", f"{path}/subscriptions/{{name}}", "A subscription", Named, self.subscription, SubscriptionDetail
             ),
+            View("snapshots", f"{path}/snapshots", "Snapshots", NoParameters, self.snapshots, SnapshotListing),
             View("topics", f"{path}/topics", "Topics", TopicTable, self.topics, TopicListing),
             View("topic", f"{path}/topics/{{name}}", "A topic", Named, self.topic, TopicDetail),
         ]
@@ -169,6 +221,9 @@ class QueuePages:
             Action(
                 path("subscriptions", "delete"), "Delete a subscription", Confirmation, self.delete_subscription, DeletedReply
             ),
+            Action(path("subscriptions", "seek/preview"), "What a seek would do", Seeking, self.preview_seek, SeekReply),
+            Action(path("subscriptions", "seek"), "Move a subscription", Seeking, self.seek, SeekReply),
+            Action(path("subscriptions", "snapshot"), "Keep a position", SnapshotName, self.take_snapshot, SnapshotName),
             Action(path("topics", "delete"), "Delete a topic", Confirmation, self.delete_topic, DeletedReply),
         ]
 
@@ -202,8 +257,7 @@ class QueuePages:
         """One queue."""
         operations, name = caller.operations, asked.name
         settings = await operations.get_queue(name)
-        rows, now = await self._rows(caller, work_queues=True)
-        row = next((row for row in rows if row.name == name), None)
+        row, now = await self._row(caller, name, work_queues=True)
         if row is None:
             raise QueueNotFound(name)
         stats, oldest = await operations.queue_stats(name), await operations.explain_queue(name, LOOKED_AT)
@@ -234,8 +288,7 @@ class QueuePages:
         """One subscription."""
         operations, name = caller.operations, asked.name
         metadata = await operations.get_subscription(name)
-        rows, now = await self._rows(caller, work_queues=False)
-        row = next((row for row in rows if row.name == name), None)
+        row, now = await self._row(caller, name, work_queues=False)
         if row is None:
             raise SubscriptionNotFound(name)
         stats, oldest = await operations.subscription_stats(name), await operations.explain_backlog(name, LOOKED_AT)
@@ -270,6 +323,11 @@ class QueuePages:
         mine = sorted((one for one in rows if one.counters.stream == row.counters.number), key=lambda one: one.name)
         lines = await self._subscription_lines(caller, mine, now)
         return TopicDetail(at=to_datetime(now), row=topic_line(row), settings=settings, subscriptions=lines)
+
+    async def snapshots(self, caller: Caller, _: NoParameters) -> SnapshotListing:
+        """All snapshots."""
+        found = await caller.operations.list_snapshots()
+        return SnapshotListing([SnapshotLine(one.name, one.topic, one.created, one.expires) for one in found])
 
     # ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,6 +380,36 @@ class QueuePages:
         await self._audit.record(caller, "delete_subscription", name, held)
         return self._changed(DeletedReply(name))
 
+    async def preview_seek(self, caller: Caller, path: dict[str, str], body: Seeking) -> SeekReply:
+        """What a seek would do now."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="subscription")
+        scoped = caller.operations.queues.scoped(caller.project, name, "subscription")
+        moment, snapshot = _moment(body), None
+        if body.snapshot is not None:
+            caller.principal.check(Verb.READ, caller.project, body.snapshot, kind="snapshot")
+            snapshot = caller.operations.queues.scoped(caller.project, body.snapshot, "snapshot")
+        at = None if moment is None else instant(moment, "time")
+        seek = partial(preview_seek, self._aio.broker, scoped, at=at, offset=body.offset, snapshot=snapshot)
+        found = await self._aio.call(seek)
+        text = f"settles {found.settles:,}, redelivers {found.redelivers:,}"
+        return SeekReply(found.settles, found.redelivers, text)
+
+    async def seek(self, caller: Caller, path: dict[str, str], body: Seeking) -> SeekReply:
+        """Move a subscription."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="subscription")
+        body.check(name)
+        found = await self.preview_seek(caller, path, body)
+        await caller.operations.seek(name, time=_moment(body), offset=body.offset, snapshot=body.snapshot)
+        await self._audit.record(caller, "seek", name, found.settles)
+        return self._changed(found)
+
+    async def take_snapshot(self, caller: Caller, path: dict[str, str], body: SnapshotName) -> SnapshotName:
+        """Keep a position under a name."""
+        await caller.operations.create_snapshot(body.snapshot, path["name"])
+        return body
+
     async def delete_topic(self, caller: Caller, path: dict[str, str], body: Confirmation) -> DeletedReply:
         """Delete a topic; its subscriptions are detached."""
         name = path["name"]
@@ -337,11 +425,20 @@ class QueuePages:
         await self._sampler.sample_ages()
         return self._sampler.queue_rows(caller, work_queues=work_queues), self._aio.broker.clock.now()
 
+    async def _row(self, caller: Caller, name: str, *, work_queues: bool) -> tuple[QueueRow | None, int]:
+        rows, now = await self._rows(caller, work_queues=work_queues)
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            self._sampler.invalidate()  # it may be younger than the sample
+            rows, now = await self._rows(caller, work_queues=work_queues)
+            row = next((row for row in rows if row.name == name), None)
+        return row, now
+
     async def _held(self, caller: Caller, name: str, *, work_queues: bool) -> int:
         """How many messages are not settled."""
         self._sampler.invalidate()
-        rows, _ = await self._rows(caller, work_queues=work_queues)
-        return next((row.counters.backlog for row in rows if row.name == name), 0)
+        row, _ = await self._row(caller, name, work_queues=work_queues)
+        return 0 if row is None else row.counters.backlog
 
     async def _subscription_lines(self, caller: Caller, rows: Sequence[QueueRow], now: int) -> list[SubscriptionLine]:
         why = await reasons(self._aio, rows, now)
@@ -368,6 +465,13 @@ class QueuePages:
     def _changed(self, reply: T) -> T:
         self._sampler.invalidate()
         return reply
+
+
+def _moment(body: Seeking) -> datetime | None:
+    """The time of a seek, if that is where it goes; InvalidArgument unless it goes to exactly one place."""
+    if sum(place is not None for place in (body.time, body.offset, body.snapshot)) != 1:
+        raise InvalidArgument("a seek goes to one place: expected one of time, offset and snapshot")
+    return None if body.time is None else read_time(body.time)
 
 
 def _state(row: QueueRow, counted: Counted, oldest_age: float, unburied: int) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -191,8 +192,10 @@ def project_of(request: Request) -> str | None:
     return None if not project else check_project(project)
 
 
-def check_text(value: str, name: str, most: int) -> str:
-    """Text that is not too long."""
-    if len(value) > most:
-        raise InvalidArgument.of(name, value, f"at most {most} characters")
-    return value
+def read_time(text: str) -> datetime:
+    """A time that somebody wrote; one without a zone is in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument.of("time", text, "a time such as 2026-11-18T17:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -29,7 +29,9 @@ SLICE = 200
 OLDEST_SLICE = 50
 """The same where each may take a look at the disk."""
 FRESH_SECONDS = 0.5
-"""A sample that is younger than this is used again."""
+"""A sample that is younger than this is used again, where there are more queues than `FEW`."""
+FEW = 100
+"""So many queues cost next to nothing: every question samples them."""
 MIN_RATE_SECONDS = 0.9
 """A rate is the difference of two samples that are at least this far apart."""
 MAX_PROJECTS = 100
@@ -112,7 +114,7 @@ class Sampler:
     async def sample(self) -> None:
         """Make sure that the counters are those of about now."""
         async with self._sampling:
-            if self._loop.time() - self._sampled >= FRESH_SECONDS:
+            if len(self.queues) <= FEW or self._loop.time() - self._sampled >= FRESH_SECONDS:
                 await self._sample()
 
     async def sample_ages(self) -> None:

@@ -26,7 +26,19 @@ from penstock.http import Operation, Reply, Request, Route
 from penstock.ids import message_id
 from penstock.journal.core.span import StreamSpan, stream_name
 from penstock.server.console.payloads import Payload, Payloads, Visibility, payload, preview
-from penstock.server.console.requests import TAGS, Action, Caller, CallerOf, Limit, Name, Offset, Text, View, project_of
+from penstock.server.console.requests import (
+    TAGS,
+    Action,
+    Caller,
+    CallerOf,
+    Limit,
+    Name,
+    Offset,
+    Text,
+    View,
+    project_of,
+    read_time,
+)
 from penstock.values.message import DEFAULT_PRIORITY, Message, StoredMessage
 from penstock.values.projects import Projects
 from penstock.values.queue import NewMessage
@@ -225,10 +237,7 @@ class StreamPages:
         newest_first = asked.direction == "older"
         at = asked.offset
         if at is None and asked.time:
-            try:
-                moment = instant(datetime.fromisoformat(asked.time), "time")
-            except ValueError:
-                raise InvalidArgument.of("time", asked.time, "a time such as 2026-11-18T17:00:00Z") from None
+            moment = instant(read_time(asked.time), "time")
             at = (await self._aio.call(offsets_at, self._log, {span.stream: moment}))[span.stream]
         if at is not None:
             start, stop = (start, min(at, stop)) if newest_first else (max(at, start), stop)

@@ -78,7 +78,7 @@ function showProblem(error) {
 }
 
 /** Nothing is live on this page. */
-export const unwatch = () => live.watch(null);
+const unwatch = () => live.watch(null);
 
 function askToken(error) {
   const field = el("input", { type: "password", name: "token", autocomplete: "off", required: true, placeholder: "pk_…" });

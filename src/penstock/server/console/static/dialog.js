@@ -64,13 +64,10 @@ export const destroy = ({ title, text, label, name, run, done }) =>
 
 /** A button with three dots that opens a menu: items are {label, verb, run, isHarmful}. */
 export function menuButton(label, items) {
-  const list = el("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
+  let list = null;
   const button = el("button", { type: "button", class: "plain icon", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: () => {
-    if (list.isConnected) { list.remove(); return; }
-    list.replaceChildren(...items().map((item) => {
-      const isAllowed = !item.verb || may(item.verb);
-      return el("button", { type: "button", role: "menuitem", class: item.isHarmful ? "harm" : "", disabled: !isAllowed, onclick: () => { list.hidePopover(); item.run(); } }, item.label, !isAllowed && ` (needs ${item.verb})`);
-    }));
+    if (list?.isConnected) { list.remove(); return; }
+    list = menu(label, items(), button);
     document.body.append(list);
     list.showPopover();
     const from = button.getBoundingClientRect(), size = list.getBoundingClientRect();
@@ -78,6 +75,14 @@ export function menuButton(label, items) {
     list.style.top = `${from.bottom + size.height + 8 > innerHeight ? Math.max(8, from.top - size.height - 4) : from.bottom + 4}px`;
     list.querySelector("button:not(:disabled)")?.focus();
   } }, icon("M5 12h.01M12 12h.01M19 12h.01"));
+  return button;
+}
+
+function menu(label, items, button) {
+  const list = el("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label }, ...items.map((item) => {
+    const isAllowed = !item.verb || may(item.verb);
+    return el("button", { type: "button", role: "menuitem", class: item.isHarmful ? "harm" : "", disabled: !isAllowed, onclick: () => { list.hidePopover(); item.run(); } }, item.label, !isAllowed && ` (needs ${item.verb})`);
+  }));
   list.addEventListener("toggle", (event) => { if (event.newState === "closed") { list.remove(); if (document.activeElement === document.body) button.focus(); } });
   list.addEventListener("keydown", (event) => {
     const all = [...list.querySelectorAll("button:not(:disabled)")], at = all.indexOf(document.activeElement);
@@ -86,7 +91,7 @@ export function menuButton(label, items) {
     event.preventDefault();
     all.at(next % all.length)?.focus();
   });
-  return button;
+  return list;
 }
 
 /** Forget every menu and dialog: the page is left. */

@@ -117,8 +117,6 @@ export const icon = (shape) => svg("svg", { viewBox: "0 0 24 24", fill: "none", 
 /** Nothing to show: one sentence, and what to do. */
 export const empty = (text, ...more) => el("div", { class: "empty" }, el("p", {}, text), ...more);
 
-export const card = (title, ...content) => el("section", { class: "card" }, el("header", {}, el("h2", {}, title)), ...content);
-
 export const facts = (pairs) => el("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 
 export const fromQuery = (name) => new URLSearchParams(location.search).get(name);

@@ -1,6 +1,6 @@
 // Values as people read them. Pure: every function that depends on the time gets `now`. Times are milliseconds since 1970.
 
-export const NONE = "–";
+const NONE = "–";
 
 const grouped = new Intl.NumberFormat("en");
 

@@ -13,21 +13,6 @@ export class Store {
 
   set(key, value) {
     this.#values.set(key, value);
-    this.touch(key);
-  }
-
-  /** Merge changed fields into an object of the store, or rows into a map of rows: a row that is null is removed. */
-  merge(key, changes) {
-    const merged = { ...this.get(key) };
-    for (const [name, value] of Object.entries(changes)) {
-      if (value === null) delete merged[name];
-      else merged[name] = value;
-    }
-    this.set(key, merged);
-  }
-
-  /** Run the listeners of a key although its value is the same: time has passed. */
-  touch(key) {
     if (!this.#dirty.size) this.#schedule(() => this.#flush());
     this.#dirty.add(key);
   }

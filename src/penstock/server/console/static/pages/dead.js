@@ -65,10 +65,10 @@ function groups(place, changed) {
 }
 
 /** Redrive in the row; export and purge in the menu. */
-function letterActions(source, selection, changed) {
+function letterActions(source, selection, changed, kind = "") {
   const wish = { source: sourceName(source), group: null, where: null, message_ids: null, ...selection };
   return [
-    actionButton("Redrive…", "manage", () => redrive(source, wish, changed)), " ",
+    actionButton("Redrive…", "manage", () => redrive(source, wish, changed), { kind }), " ",
     menuButton(`More for ${sourceText(source)}`, () => [
       { label: "Export as JSON lines", verb: "consume", run: () => perform(null, async () => download(["dead", "export"], { selection: (await post(["dead", "preview"], wish)).selection }, `${source.name}-dead.ndjson`)) },
       { label: "Purge…", verb: "manage", isHarmful: true, run: () => purge(source, wish) },
@@ -122,7 +122,7 @@ function inspect(place, { source, group }, changed) {
   const where = el("input", { type: "search", name: "where", placeholder: "attempts>3 AND error~'timeout'", "aria-label": "Filter, in the language of penstock dlq --where", value: fromQuery("where") ?? "", spellcheck: "false", autocomplete: "off" });
   const chosen = new Set(), tools = el("div", { class: "tools" }), more = el("div", { class: "foot", hidden: true });
   const wish = () => ({ group, where: fromQuery("where"), message_ids: chosen.size ? [...chosen] : null });
-  const showTools = () => tools.replaceChildren(chosen.size ? el("span", { class: "small soft" }, `${chosen.size} selected`) : "", ...letterActions(from, wish(), changed));
+  const showTools = () => tools.replaceChildren(chosen.size ? el("span", { class: "small soft" }, `${chosen.size} selected`) : "", ...letterActions(from, wish(), changed, "main"));
   const table = new Table({
     label: "Dead letters", key: (row) => row.message_id,
     columns: [

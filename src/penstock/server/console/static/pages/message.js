@@ -65,7 +65,6 @@ function action(wish, id) {
     const found = await post(["dead", "preview"], { source: wish.queue ? `queue:${wish.queue}` : `topic:${wish.topic ?? ""}`, group: null, where: null, message_ids: [wish.message_id ?? id] });
     return post(["dead", "redrive"], { selection: found.selection, limit: null, rate: null });
   }, { kind: "main", done: (job) => `${plural(job.moved || job.total, "message")} on the way back to ${job.source.name}` });
-  if (wish.kind === "retry") return actionButton(wish.text, "manage", () => post(["router", "messages", id, "retry"]), { kind: "main", done: "It is tried now" });
   return null;
 }
 

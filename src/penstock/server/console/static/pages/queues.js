@@ -2,33 +2,27 @@
 
 import { watch } from "../app.js";
 import { command, el, empty, fromQuery, keyed, path, setContent, setText, withQuery } from "../dom.js";
-import { quote } from "../format.js";
+import { count, quote } from "../format.js";
 import { filteredEmpty, filterField, pager, Table } from "../table.js";
 import { actions, columns, consumersTable, oldestTable, patchTile, remember, settingsList, stateOf, tileNode, tiles } from "./backlog.js";
 import { browse, publishForm } from "./stream.js";
 
-export const mount = (main, context) => (context.parts.length ? one(main, "queues", context.parts[0]) : list(main, "queues"));
+export const mount = (main, context) => (context.parts.length ? one(main, "queues", context.parts[0]) : list(main, "queues", "Queues", columns("queues"), () => empty("No queues yet.", command("penstock queue create mail"))));
 
-const NOTHING = {
-  queues: () => empty("No queues yet.", command("penstock queue create mail")),
-  subscriptions: () => empty("No subscriptions yet.", command("penstock topic create orders"), command("penstock subscription create billing --topic orders")),
-};
-
-/** The list of queues, or of subscriptions. */
-export function list(main, kind) {
-  const table = new Table({ label: kind, key: (row) => row.name, columns: columns(kind), none: null });
+/** A list that the server filters, sorts and pages: queues, subscriptions or topics. */
+export function list(main, view, title, tableColumns, nothing) {
+  const table = new Table({ label: title, key: (row) => row.name, columns: tableColumns, none: null });
   const field = filterField("filter", "Filter by name", "Filter by name"), summary = el("span", { class: "soft small" }), more = el("div", {});
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, kind === "queues" ? "Queues" : "Subscriptions"), summary, el("div", { class: "tools" }, field)), el("section", { class: "card" }, table.node, more));
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, title), summary, el("div", { class: "tools" }, field)), el("section", { class: "card" }, table.node, more));
   let end = null;
   const start = () => {
     end?.();
-    const names = ["sort", "order", "filter", "offset", "topic"], parameters = Object.fromEntries(names.map((name) => [name, fromQuery(name)]));
-    end = watch(kind, parameters, (data) => {
-      remember(kind, data.rows);
-      setContent(table.none, data.total ? "filtered" : "none", () => (data.total ? filteredEmpty("filter", "offset", "topic") : NOTHING[kind]()));
+    end = watch(view, Object.fromEntries(["sort", "order", "filter", "offset", "topic"].map((name) => [name, fromQuery(name)])), (data) => {
+      remember(view, data.rows);
+      setContent(table.none, data.total ? "filtered" : "none", () => (data.total ? filteredEmpty("filter", "offset", "topic") : nothing()));
       table.update(data.rows);
-      setText(summary, !data.total ? "" : data.matched === data.total ? `${data.total} in all, longest waiting first` : `${data.matched} of ${data.total}`);
-      if (fromQuery("sort")) setText(summary, data.matched === data.total ? `${data.total} in all` : `${data.matched} of ${data.total}`);
+      const all = `${count(data.total)} in all${fromQuery("sort") || view === "topics" ? "" : ", longest waiting first"}`;
+      setText(summary, !data.total ? "" : data.matched === data.total ? all : `${count(data.matched)} of ${count(data.total)}`);
       setContent(more, `${data.offset} ${data.rows.length} ${data.matched}`, () => pager(data.offset, data.rows.length, data.matched));
     });
   };

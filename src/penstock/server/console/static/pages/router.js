@@ -21,8 +21,7 @@ export function mount(main) {
       { label: "Calls", kind: "number", phone: "figure", show: (row) => count(row.calls) },
       { label: "Failed", kind: "number", phone: "figure", show: (row) => count(row.failed) },
       { label: "Refused", kind: "number", show: (row) => count(row.rejected) },
-      { label: "Last error", kind: "words", phone: "line", show: (row) => visible([row.last_status, row.last_error].filter(Boolean).join(" ")) || "–" },
-      { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: `${row.name} ${row.state}`, nodes: () => row.state !== "CLOSED" && actionButton("Reset", "manage", () => post(["router", "breakers", row.name, "reset"]), { done: "The breaker is closed" }) }) },
+      { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: `${row.name} ${row.state}`, nodes: () => row.state !== "CLOSED" && actionButton("Reset", "manage", () => post(["router", "reset-breaker"], { target: row.name }), { done: "The breaker is closed" }) }) },
     ],
     none: empty("The router has called nobody yet.", command("penstock router --help")),
   });
@@ -35,7 +34,6 @@ export function mount(main) {
       { label: "Limit a minute", kind: "number", show: (row) => (row.rate_per_minute ? count(row.rate_per_minute) : "–") },
       { label: "Success", kind: "number", phone: "figure", show: (row) => (row.success_rate === null ? "–" : percent(row.success_rate, 1)) },
       { label: "Average", kind: "number", show: (row) => (row.average_seconds ? span(row.average_seconds * 1000) : "–") },
-      { label: "Actions", kind: "actions", show: (row) => ({ key: `${row.code} ${row.is_paused}`, nodes: () => row.is_paused !== undefined && actionButton(row.is_paused ? "Resume" : "Pause", "manage", () => post(["router", "pools", row.code, row.is_paused ? "resume" : "pause"]), { done: row.is_paused ? `${row.code} works again` : `${row.code} is paused` }) }) },
     ],
     none: empty("No pools."),
   });
@@ -58,13 +56,9 @@ export function mount(main) {
       { label: "Target", kind: "name", phone: "line", show: (row) => row.target ?? "–" },
       { label: "Since", kind: "whole", phone: "figure", show: (row) => ({ key: row.since_at, nodes: () => time(instant(row.since_at)) }) },
       { label: "Attempts", kind: "number", phone: "figure", show: (row) => count(row.attempts) },
-      { label: "Last error", kind: "words", show: (row) => visible(row.last_error ?? "") || "–" },
-      { label: "Next try", kind: "whole", show: (row) => ({ key: row.next_at, nodes: () => time(instant(row.next_at)) }) },
       { label: "Pool", kind: "name", show: (row) => row.pool },
-      { label: "Actions", kind: "actions", show: (row) => ({ key: `${row.message_id} ${row.is_running}`, nodes: () => [
-        !row.is_running && actionButton("Retry now", "manage", () => post(["router", "messages", row.message_id, "retry"]), { done: "It is tried now" }), " ",
-        menuButton(`More for ${row.message_id}`, () => [{ label: "Force ack…", verb: "manage", isHarmful: true, run: () => destroy({ title: "Force ack", text: "The message counts as delivered although no target confirmed it. It is lost if it was not delivered.", label: "Force ack", name: row.message_id, run: ({ confirm }) => post(["router", "messages", row.message_id, "ack"], { confirm }), done: "Acked" }) }]),
-      ] }) },
+      { label: "Group", kind: "name", show: (row) => row.group || "–" },
+      { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: row.message_id, nodes: () => menuButton(`More for ${row.message_id}`, () => [{ label: "Force ack…", verb: "manage", isHarmful: true, run: () => destroy({ title: "Force ack", text: "The message counts as delivered although no target confirmed it. It is lost if it was not delivered.", label: "Force ack", name: row.message_id, run: ({ confirm }) => post(["router", "force-ack"], { message_id: row.message_id, confirm }), done: "Acked" }) }]) }) },
     ],
     none: empty("Nothing is under way."),
   });

@@ -1,6 +1,7 @@
 // What this server runs with, where each value comes from, and who may call it.
 
 import { get, post, token } from "../api.js";
+import { watch } from "../app.js";
 import { destroy, menuButton } from "../dialog.js";
 import { command, el, empty, fromQuery, time } from "../dom.js";
 import { instant } from "../format.js";
@@ -46,5 +47,7 @@ export function mount(main, { session }) {
     } catch (error) { problem.textContent = error.text; }
   };
   load();
-  return { unmount: () => {}, query: () => { if (document.activeElement !== field) field.value = fromQuery("filter") ?? ""; show(); } };
+  // Nothing on this page is live; the badge of dead letters beside it is.
+  const end = watch("overview", {}, () => {});
+  return { unmount: end, query: () => { if (document.activeElement !== field) field.value = fromQuery("filter") ?? ""; show(); } };
 }

@@ -2,11 +2,12 @@
 
 import { post } from "../api.js";
 import { actionButton, ask } from "../dialog.js";
-import { el, path } from "../dom.js";
+import { command, el, empty, path } from "../dom.js";
 import { count } from "../format.js";
+import { columns } from "./backlog.js";
 import { list, one } from "./queues.js";
 
-export const mount = (main, context) => (context.parts.length ? one(main, "subscriptions", context.parts[0], parts) : list(main, "subscriptions"));
+export const mount = (main, context) => (context.parts.length ? one(main, "subscriptions", context.parts[0], parts) : list(main, "subscriptions", "Subscriptions", columns("subscriptions"), () => empty("No subscriptions yet.", command("penstock topic create orders"), command("penstock subscription create billing --topic orders"))));
 
 function parts({ row, position }) {
   return [{ key: "position", shows: JSON.stringify([row.topic, row.filter, row.push, row.detached, position]), make: () => el("section", { class: "card" }, el("header", {}, el("h2", {}, "Position")), el("div", { class: "body" },

@@ -5,39 +5,21 @@ import { navigate, watch } from "../app.js";
 import { destroy, menuButton } from "../dialog.js";
 import { command, el, empty, fromQuery, path, setContent, setText, time, withQuery } from "../dom.js";
 import { count, instant, plural, quote, rate, short, span } from "../format.js";
-import { filteredEmpty, filterField, pager, Table } from "../table.js";
+import { Table } from "../table.js";
 import { columns, remember, settingsList } from "./backlog.js";
+import { list } from "./queues.js";
 import { browse, publishForm } from "./stream.js";
 
-export const mount = (main, context) => (context.parts.length ? one(main, context.parts[0]) : list(main));
+const COLUMNS = [
+  { label: "Topic", kind: "name", phone: "name", sort: "name", isDefault: true, show: (row) => ({ key: row.name, nodes: () => el("a", { href: path("topics", row.name) }, row.name) }) },
+  { label: "In/s", kind: "number", phone: "figure", sort: "in_rate", show: (row) => rate(row.in_rate) },
+  { label: "Published", kind: "number", phone: "figure", sort: "published", show: (row) => short(row.published) },
+  { label: "Subscriptions", kind: "number", phone: "figure", sort: "subscriptions", show: (row) => ({ key: row.subscriptions, nodes: () => el("a", { href: withQuery({ topic: row.name }, path("subscriptions")) }, count(row.subscriptions)) }) },
+  { label: "Retention", kind: "number", show: (row) => (row.retention_seconds ? span(row.retention_seconds * 1000) : "–") },
+  { label: "Created", kind: "whole", show: (row) => ({ key: row.created_at, nodes: () => time(instant(row.created_at)) }) },
+];
 
-function list(main) {
-  const table = new Table({
-    label: "Topics", key: (row) => row.name, none: null,
-    columns: [
-      { label: "Topic", kind: "name", phone: "name", sort: "name", isDefault: true, show: (row) => ({ key: row.name, nodes: () => el("a", { href: path("topics", row.name) }, row.name) }) },
-      { label: "In/s", kind: "number", phone: "figure", sort: "in_rate", show: (row) => rate(row.in_rate) },
-      { label: "Published", kind: "number", phone: "figure", sort: "published", show: (row) => short(row.published) },
-      { label: "Subscriptions", kind: "number", phone: "figure", sort: "subscriptions", show: (row) => ({ key: row.subscriptions, nodes: () => el("a", { href: withQuery({ topic: row.name }, path("subscriptions")) }, count(row.subscriptions)) }) },
-      { label: "Retention", kind: "number", show: (row) => (row.retention_seconds ? span(row.retention_seconds * 1000) : "–") },
-      { label: "Created", kind: "whole", show: (row) => ({ key: row.created_at, nodes: () => time(instant(row.created_at)) }) },
-    ],
-  });
-  const field = filterField("filter", "Filter by name", "Filter by name"), summary = el("span", { class: "soft small" }), more = el("div", {});
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Topics"), summary, el("div", { class: "tools" }, field)), el("section", { class: "card" }, table.node, more));
-  let end = null;
-  const start = () => {
-    end?.();
-    end = watch("topics", Object.fromEntries(["sort", "order", "filter", "offset"].map((name) => [name, fromQuery(name)])), (data) => {
-      setContent(table.none, data.total ? "filtered" : "none", () => (data.total ? filteredEmpty("filter", "offset") : empty("No topics yet.", command("penstock topic create orders"), command("penstock publish orders 'two books'"))));
-      table.update(data.rows);
-      setText(summary, data.total ? (data.matched === data.total ? `${count(data.total)} in all` : `${count(data.matched)} of ${count(data.total)}`) : "");
-      setContent(more, `${data.offset} ${data.rows.length} ${data.matched}`, () => pager(data.offset, data.rows.length, data.matched));
-    });
-  };
-  start();
-  return { unmount: () => end(), query: () => { table.sorted(); if (document.activeElement !== field) field.value = fromQuery("filter") ?? ""; start(); } };
-}
+export const mount = (main, context) => (context.parts.length ? one(main, context.parts[0]) : list(main, "topics", "Topics", COLUMNS, () => empty("No topics yet.", command("penstock topic create orders"), command("penstock publish orders 'two books'"))));
 
 function one(main, name) {
   const tabs = el("nav", { class: "tabs", "aria-label": `Parts of ${name}` }), place = el("div", { class: "column" }), head = el("span", { class: "small soft" });
@@ -59,11 +41,15 @@ function one(main, name) {
       place.replaceChildren(el("section", { class: "card" }, el("header", {}, el("h2", {}, "Settings"), el("div", { class: "tools" }, command(`penstock topic update ${quote(name)} --help`))), body));
       update = (data) => setContent(body, JSON.stringify(data.settings), () => settingsList(data.settings));
     } else if (tab === "publish") publishForm(place, "topic", name);
-    ends = [watch("topic", { name }, (data) => {
+    const mine = (ends = []);
+    let isBrowsing = tab !== "browse";
+    mine.push(watch("topic", { name }, (data) => {
       setText(head, `${plural(data.row.published, "message")} published${data.row.in_rate ? `, ${rate(data.row.in_rate)}/s` : ""}, ${plural(data.row.subscriptions, "subscription")}`);
       update(data);
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); })];
-    if (tab === "browse") ends.push(browse(place, "topic", name));
+      if (isBrowsing) return;
+      isBrowsing = true;
+      mine.push(browse(place, "topic", name));
+    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
   };
   show();
   return { unmount: () => { for (const end of ends) end?.(); }, query: show };

@@ -11,7 +11,7 @@ export function mount(main) {
     label: "Running now", key: (row) => `${row.worker} ${row.message_id}`,
     columns: [
       { label: "Task", kind: "name", phone: "name", show: (row) => ({ key: row.message_id, nodes: () => [row.task ? `${row.task} ` : "", messageLink(row.message_id)] }) },
-      { label: "Running for", kind: "whole", phone: "figure", show: (row) => ({ key: row.since_at, nodes: () => time(instant(row.since_at)) }) },
+      { label: "Since", kind: "whole", phone: "figure", show: (row) => ({ key: row.since_at, nodes: () => time(instant(row.since_at)) }) },
       { label: "Queue", kind: "name", phone: "figure", show: (row) => ({ key: row.queue, nodes: () => el("a", { href: path(row.kind === "subscription" ? "subscriptions" : "queues", row.queue) }, row.queue) }) },
       { label: "Worker", kind: "name", phone: "line", show: (row) => row.worker ?? "without a name" },
       { label: "Attempt", kind: "number", show: (row) => count(row.attempt) },
@@ -28,10 +28,10 @@ export function mount(main) {
     ],
     none: empty("No worker is connected.", command("penstock worker app:worker")),
   });
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Connected")), workers.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Running now, longest first")), running.node));
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Connected")), workers.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Running now")), running.node));
   return watch("workers", {}, (data) => {
     workers.update(data.workers);
-    running.update(data.workers.flatMap((worker) => worker.running.map((one) => ({ ...one, worker: worker.name }))).sort((a, b) => instant(a.since_at) - instant(b.since_at)).slice(0, 200));
+    running.update(data.workers.flatMap((worker) => worker.running.map((one) => ({ ...one, worker: worker.name }))).sort((a, b) => (instant(a.since_at) ?? Infinity) - (instant(b.since_at) ?? Infinity)).slice(0, 200));
     setText(summary, data.workers.length ? `${plural(data.workers.length, "worker")}${data.is_bounded ? ", from the oldest messages of each queue" : ""}` : "");
   });
 }

@@ -1,0 +1,413 @@
+"""The pages of what works with the broker: workers, the router, the hub, and the readers of the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from penstock.access import Verb
+from penstock.broker import backlog
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.backlog import HeldMessage
+from penstock.durations import SECOND, to_datetime
+from penstock.errors import FailedPrecondition, NotFound, PermissionDenied
+from penstock.hub.core.close_codes import SLOW_READER
+from penstock.hub.service import HubService
+from penstock.router.core.circuit import State
+from penstock.router.core.metrics import FIVE_MINUTES
+from penstock.router.monitoring.view import RouterView
+from penstock.server.console.audit import Audit
+from penstock.server.console.payloads import Payloads
+from penstock.server.console.requests import Action, Caller, Confirmation, NoParameters, Text, View
+from penstock.server.console.sampler import Sampler
+from penstock.values.queue import JSON, task_name
+
+HELD = 1_000
+"""How many messages in flight of one queue are looked at."""
+MAX_QUEUES = 200
+MAX_RUNNING = 20
+SHOWN = 200
+MAX_TASK_BYTES = 64 * 1024
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """A message that a worker holds."""
+
+    queue: str
+    message_id: str
+    task: str | None
+    attempt: int
+    since_at: datetime | None
+    deadline_at: datetime
+
+
+class WorkerLine(msgspec.Struct, kw_only=True):
+    """A consumer, and what it holds; the messages whose deadlines come first."""
+
+    name: str
+    queues: list[str]
+    held: int
+    running: list[Running]
+
+
+class WorkerListing(msgspec.Struct, kw_only=True):
+    """Who holds messages of work queues."""
+
+    at: datetime
+    workers: list[WorkerLine]
+    is_bounded: bool
+
+
+class TargetLine(msgspec.Struct, kw_only=True):
+    """A target, and its circuit breaker. Without calls there is no rate."""
+
+    name: str
+    state: str
+    failure_rate: float | None
+    calls: int
+    succeeded: int
+    failed: int
+    rejected: int
+    paused_until_at: datetime | None
+
+
+class PoolLine(msgspec.Struct, kw_only=True):
+    """A pool; rate and time are of the last five minutes."""
+
+    code: str
+    active: int
+    queued: int
+    held: int
+    concurrency: int
+    rate_per_minute: int | None
+    success_rate: float | None
+    average_seconds: float | None
+
+
+class SourceLine(msgspec.Struct, kw_only=True):
+    """A queue that the router takes messages from."""
+
+    name: str
+    pending: int
+    not_visible: int
+    per_second: float
+    is_connected: bool
+
+
+class FlightLine(msgspec.Struct, kw_only=True):
+    """A message in the router."""
+
+    message_id: str
+    broker_id: str
+    queue: str
+    pool: str
+    group: str
+    target: str
+    since_at: datetime
+    attempts: int
+    is_running: bool
+
+
+class WarningLine(msgspec.Struct, kw_only=True):
+    """A warning of the router."""
+
+    at: datetime
+    level: str
+    text: str
+
+
+class RouterPage(msgspec.Struct, kw_only=True):
+    """The router."""
+
+    at: datetime
+    is_ready: bool
+    targets: list[TargetLine]
+    pools: list[PoolLine]
+    queues: list[SourceLine]
+    in_flight: list[FlightLine]
+    in_flight_total: int
+    warnings: list[WarningLine]
+
+
+class TopicSubscribers(msgspec.Struct):
+    """A topic or pattern of the hub."""
+
+    name: str
+    subscribers: int
+
+
+class HubPage(msgspec.Struct, kw_only=True):
+    """The hub. The totals are since it started."""
+
+    at: datetime
+    connections: int
+    actors: int
+    topics: int
+    opened_total: int
+    received_total: int
+    sent_total: int
+    slow_readers_total: int
+    errors: dict[str, int]
+    topic_rows: list[TopicSubscribers]
+
+
+class StreamPosition(msgspec.Struct):
+    """Where a reader is in one stream."""
+
+    stream: str
+    offset: int
+    lag: int
+
+
+class CursorLine(msgspec.Struct, kw_only=True):
+    """A reader of the log, and how far behind it is. One that `holds` keeps messages in the log."""
+
+    name: str
+    lag: int
+    holds: bool
+    updated_at: datetime
+    silent_seconds: float
+    streams: list[StreamPosition]
+
+
+class PipelinePage(msgspec.Struct, kw_only=True):
+    """The readers of the log, the one that is furthest behind first."""
+
+    at: datetime
+    cursors: list[CursorLine]
+
+
+class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Which target."""
+
+    target: Text
+
+
+class ForcedAck(Confirmation, kw_only=True, forbid_unknown_fields=True):
+    """Which message."""
+
+    message_id: Text
+
+
+class DoneReply(msgspec.Struct):
+    """What it was done to."""
+
+    done: str
+
+
+class PartPages:
+    """Answers for workers, router, hub and pipeline."""
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        sampler: Sampler,
+        payloads: Payloads,
+        audit: Audit,
+        *,
+        router: RouterView | None,
+        hub: HubService | None,
+    ) -> None:
+        self._aio, self._broker, self._sampler, self._payloads = aio, aio.broker, sampler, payloads
+        self._audit, self._router, self._hub = audit, router, hub
+
+    def views(self) -> list[View[Any]]:
+        """What may be asked."""
+        path = "/console/api"
+        views: list[View[Any]] = [
+            View("workers", f"{path}/workers", "Who holds messages", NoParameters, self.workers, WorkerListing),
+            View("pipeline", f"{path}/pipeline", "Readers of the log", NoParameters, self.pipeline, PipelinePage),
+        ]
+        if self._router is not None:
+            views.append(View("router", f"{path}/router", "The router", NoParameters, self.router, RouterPage))
+        if self._hub is not None:
+            views.append(View("hub", f"{path}/hub", "The hub", NoParameters, self.hub, HubPage))
+        return views
+
+    def actions(self) -> list[Action[Any]]:
+        """What may be done."""
+        if self._router is None:
+            return []
+        path = "/console/api/router"
+        return [
+            Action(f"{path}/reset-breaker", "Close a breaker", TargetAction, self.reset_breaker, DoneReply),
+            Action(f"{path}/force-ack", "Ack a message by force", ForcedAck, self.force_ack, DoneReply),
+        ]
+
+    async def workers(self, caller: Caller, _: NoParameters) -> WorkerListing:
+        """Who holds messages of work queues, and which."""
+        await self._sampler.sample()
+        rows = [row for row in self._sampler.queue_rows(caller, work_queues=True) if row.counters.in_flight]
+        by_worker: dict[str, list[tuple[str, HeldMessage]]] = defaultdict(list)
+        is_bounded = len(rows) > MAX_QUEUES or any(row.counters.in_flight > HELD for row in rows)
+        for row in rows[:MAX_QUEUES]:
+            for one in await self._aio.call(backlog.held, self._broker, row.counters.number, HELD):
+                by_worker[one.consumer or ""].append((row.name, one))
+        lines = []
+        for name, held in sorted(by_worker.items(), key=lambda item: (-len(item[1]), item[0])):
+            first = sorted(held, key=lambda item: item[1].deadline)[:MAX_RUNNING]
+            queues = sorted({queue for queue, _ in held})
+            running = [self._running(caller, queue, one) for queue, one in first]
+            lines.append(WorkerLine(name=name, queues=queues, held=len(held), running=running))
+        return WorkerListing(at=to_datetime(self._broker.clock.now()), workers=lines, is_bounded=is_bounded)
+
+    async def pipeline(self, caller: Caller, _: NoParameters) -> PipelinePage:
+        """The readers of the log, as far as the caller may read their streams."""
+        _check_operator(caller, Verb.READ, "the readers of the log")
+        now = self._broker.clock.now()
+        lines = []
+        for cursor in await self._aio.call(self._broker.cursors.all):
+            streams = [StreamPosition(name, offset, cursor.lag.get(name, 0)) for name, offset in sorted(cursor.offsets.items())]
+            lines.append(
+                CursorLine(
+                    name=cursor.name,
+                    lag=sum(cursor.lag.values()),
+                    holds=cursor.holds,
+                    updated_at=to_datetime(cursor.updated_at),
+                    silent_seconds=round(max(now - cursor.updated_at, 0) / SECOND, 3),
+                    streams=streams,
+                )
+            )
+        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag))
+
+    async def router(self, caller: Caller, _: NoParameters) -> RouterPage:
+        """The router."""
+        _check_operator(caller, Verb.READ, "the router")
+        view = self._view()
+        found, now = view.snapshot(), view.clock.now()
+        pools = []
+        for pool in found.pools:
+            recent = pool.metrics.numbers(FIVE_MINUTES, now)
+            pools.append(
+                PoolLine(
+                    code=pool.code,
+                    active=pool.active,
+                    queued=pool.queued,
+                    held=pool.held,
+                    concurrency=pool.concurrency,
+                    rate_per_minute=pool.rate_per_minute,
+                    success_rate=round(recent.success_rate, 4) if recent.processed else None,
+                    average_seconds=round(recent.average_time / SECOND, 6) if recent.processed else None,
+                )
+            )
+        targets = [
+            TargetLine(
+                name=breaker.name,
+                state=str(breaker.state),
+                failure_rate=round(breaker.failure_rate, 4) if breaker.buffered else None,
+                calls=breaker.buffered,
+                succeeded=breaker.succeeded,
+                failed=breaker.failed,
+                rejected=breaker.rejected,
+                paused_until_at=to_datetime(breaker.paused_until) if breaker.paused_until else None,
+            )
+            for breaker in found.breakers
+        ]
+        sources = [
+            SourceLine(
+                name=queue.name,
+                pending=queue.metrics.pending,
+                not_visible=queue.metrics.not_visible,
+                per_second=round(queue.metrics.numbers(FIVE_MINUTES, now).per_second, 3),
+                is_connected=queue.is_connected,
+            )
+            for queue in found.queues
+        ]
+        flights = [
+            FlightLine(
+                message_id=one.message_id,
+                broker_id=one.broker_id,
+                queue=one.queue,
+                pool=one.pool,
+                group=one.group,
+                target=one.target,
+                since_at=to_datetime(one.tracked_at),
+                attempts=one.attempts,
+                is_running=bool(one.started_at),
+            )
+            for one in view.in_flight(SHOWN)
+        ]
+        warnings = [
+            WarningLine(at=to_datetime(one.at), level=str(one.severity), text=one.message)
+            for one in view.warnings.all(now)[:SHOWN]
+        ]
+        targets.sort(key=lambda target: (target.state != State.OPEN, -(target.failure_rate or 0.0), target.name))
+        return RouterPage(
+            at=to_datetime(now),
+            is_ready=found.is_ready,
+            targets=targets,
+            pools=pools,
+            queues=sources,
+            in_flight=flights,
+            in_flight_total=found.in_flight,
+            warnings=warnings,
+        )
+
+    async def hub(self, caller: Caller, _: NoParameters) -> HubPage:
+        """The hub."""
+        _check_operator(caller, Verb.READ, "the hub")
+        assert self._hub is not None, "the view is there only with a hub"
+        hub = self._hub.hub
+        state, metrics = hub.state, hub.metrics
+        rows = [TopicSubscribers(name, number) for name, number in state.table.names(limit=SHOWN)]
+        return HubPage(
+            at=to_datetime(self._broker.clock.now()),
+            connections=len(state.sessions),
+            actors=len(state.registry),
+            topics=len(state.table),
+            opened_total=metrics.opened,
+            received_total=metrics.received,
+            sent_total=metrics.sent,
+            slow_readers_total=metrics.closed[SLOW_READER.reason],
+            errors=dict(metrics.errors),
+            topic_rows=sorted(rows, key=lambda row: (-row.subscribers, row.name)),
+        )
+
+    async def reset_breaker(self, caller: Caller, _: dict[str, str], body: TargetAction) -> DoneReply:
+        """Close a breaker, and forget its calls."""
+        _check_operator(caller, Verb.MANAGE, "the router")
+        if not self._view().reset_breaker(body.target):
+            raise NotFound(body.target)
+        return DoneReply(body.target)
+
+    async def force_ack(self, caller: Caller, _: dict[str, str], body: ForcedAck) -> DoneReply:
+        """Take a message out of the router and its queue, whatever becomes of its call."""
+        _check_operator(caller, Verb.MANAGE, "the router")
+        body.check(body.message_id)
+        if await self._view().force_ack(body.message_id) is None:
+            raise NotFound(body.message_id)
+        await self._audit.record(caller, "force_ack", body.message_id, 1)
+        return DoneReply(body.message_id)
+
+    def _view(self) -> RouterView:
+        if self._router is None:
+            raise FailedPrecondition("this server has no router", hint="start it with --router")
+        return self._router
+
+    def _running(self, caller: Caller, queue: str, one: HeldMessage) -> Running:
+        task = None
+        is_shown = self._payloads.visibility(caller, queue) == "shown"
+        if is_shown and one.message.content == JSON and len(one.message.data) <= MAX_TASK_BYTES:
+            task = task_name(msgspec.json.decode(one.message.data)) or None
+        return Running(
+            queue=queue,
+            message_id=one.message_id,
+            task=task,
+            attempt=one.attempt,
+            since_at=None,
+            deadline_at=to_datetime(one.deadline),
+        )
+
+
+def open_breakers(view: RouterView) -> list[str]:
+    """The targets to which nothing is sent."""
+    return [breaker.name for breaker in view.snapshot().breakers if breaker.state == State.OPEN]
+
+
+def _check_operator(caller: Caller, verb: Verb, what: str) -> None:
+    """What belongs to no project is for those whose token covers everything."""
+    if not caller.principal.may_everywhere(verb):
+        raise PermissionDenied(verb, f"{what}, with a token for one project or for some names")

@@ -217,7 +217,7 @@ WITHOUT_SERVER = [
     ("bench --batch 0", 2, "penstock bench: argument --batch: '0' is not a whole number from 1 to 1000"),
     (f"bench --server {GONE}", 4, "penstock: "),
     ("demo now", 2, "penstock demo: unknown argument now"),
-    ("demo --chapter x", 2, "penstock demo: argument --chapter: invalid choice: 'x'"),
+    ("demo --chapter x", 2, "penstock demo: unknown chapter 'x'; known: shop, router, hub, pipeline"),
     ("doctor now", 2, "penstock doctor: unknown argument now"),
     ("doctor --server x --data-dir y", 2, "penstock doctor: argument --data-dir: not allowed with argument --server"),
     ("doctor --jso", 2, "penstock doctor: unknown flag --jso; did you mean --json?"),

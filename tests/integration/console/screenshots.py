@@ -50,19 +50,17 @@ async def take(devtools: str, server: LocalServer, shop: Shop, folder: Path) -> 
         ("console-dead-letters", "/console/dead?source=queue:mail", "SMTP 550 mailbox 0", 760),
     )
     for name, address, text, height in pictures:
-        for dark in (False, True):
-            async with visit(devtools, "about:blank", dark=dark) as page:
-                await page.call("Emulation.setTimezoneOverride", timezoneId="UTC")
-                size = {"width": 1280, "height": height, "deviceScaleFactor": 1, "mobile": False}
-                await page.call("Emulation.setDeviceMetricsOverride", **size)
-                await page.call("Emulation.setScrollbarsHidden", hidden=True)
-                await page.go(server.url + address)
-                await shows(page, text)
-                await page.until("document.getAnimations().length === 0")
-                picture = await page.picture()
-            assert len(picture) < MAX_BYTES, f"{name} has {len(picture)} bytes"
-            if not dark or name == "console-overview":
-                (folder / f"{name}{'-dark' if dark else ''}.png").write_bytes(picture)
+        async with visit(devtools, "about:blank") as page:
+            await page.call("Emulation.setTimezoneOverride", timezoneId="UTC")
+            size = {"width": 1280, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            await page.call("Emulation.setDeviceMetricsOverride", **size)
+            await page.call("Emulation.setScrollbarsHidden", hidden=True)
+            await page.go(server.url + address)
+            await shows(page, text)
+            await page.until("document.getAnimations().length === 0")
+            picture = await page.picture()
+        assert len(picture) < MAX_BYTES, f"{name} has {len(picture)} bytes"
+        (folder / f"{name}.png").write_bytes(picture)
 
 
 async def main(folder: Path) -> None:

@@ -31,14 +31,15 @@ export function mount(main) {
     setContent(well, data.attention.length ? "" : isNew ? "new" : "well", () => data.attention.length ? null
       : isNew ? empty("Nothing is here yet. Create a queue and publish a first message:", command("penstock queue create mail"), command("penstock queue publish mail hello"))
         : empty("Nothing needs you."));
+    // The rates are those at the end of the chart, so that both say the same.
     const figures = [
       [short(totals.backlog), "not settled", path("queues")],
       [totals.oldest_seconds === null ? "–" : age(totals.oldest_seconds * 1000), "oldest", path("queues")],
       [short(totals.in_flight), "in flight", path("workers")],
       [short(totals.delayed), "delayed", path("queues")],
       [short(totals.dead), "dead", path("dead"), totals.dead ? "bad" : ""],
-      [rate(totals.in_rate), "in per second", path("topics")],
-      [rate(totals.out_rate), "out per second", path("workers")],
+      [rate(series.in.at(-1)), "in per second", path("topics")],
+      [rate(series.out.at(-1)), "out per second", path("workers")],
     ];
     keyed(tiles, figures, (tile) => tile[1], ([, name, link]) => el("a", { class: "tile", href: link }, el("b", {}), el("span", {}, name)), (node, [value, , , mood]) => {
       setText(node.firstChild, value);

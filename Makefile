@@ -19,7 +19,6 @@ TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examp
 unexport PYTHONDONTWRITEBYTECODE
 
 SERVER_STAMP := $(VENV)/.server-installed
-DEMO_STAMP := $(VENV)/.demo-installed
 TEST_STAMP := $(VENV)/.test-installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
@@ -39,10 +38,6 @@ $(SERVER_STAMP): pyproject.toml requirements.lock scripts/setup scripts/installi
 	@sh scripts/setup $(VENV) server
 	@touch $@
 
-$(DEMO_STAMP): $(SERVER_STAMP)
-	@sh scripts/setup $(VENV) demo
-	@touch $@
-
 $(TEST_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers scripts/setup-node tests/node/package-lock.json
 	@sh scripts/setup $(VENV) test
 	@touch $@
@@ -51,7 +46,7 @@ $(BENCH_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers
 	@sh scripts/setup $(VENV) bench
 	@touch $@
 
-demo: $(DEMO_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail, webhooks, browsers, Spark (ARGS=--help)
+demo: $(SERVER_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail, webhooks, browsers, Spark (ARGS=--help)
 	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m demo --install-spark "sh scripts/setup $(VENV) spark" $(ARGS)
 
 proof: $(TEST_STAMP) ## check 61 claims about every part, with real clients and kill -9 (4 minutes)

@@ -60,7 +60,7 @@ export function lineChart(label, names = ["in", "out"]) {
       data = next;
       const top = ceiling(Math.max(0, ...data.in.filter(Number.isFinite), ...data.out.filter(Number.isFinite)));
       for (const { share, text } of grid) text.textContent = share ? count(share * top) : "0";
-      for (const { share, text } of times) text.textContent = data.at.length ? clock(data.at[Math.round(share * (data.at.length - 1))]).slice(0, 5) : "";
+      for (const { share, text } of times) text.textContent = data.at.length ? clock(data.at[Math.round(share * (data.at.length - 1))]).slice(0, data.at.length < 60 ? 8 : 5) : "";
       const first = path(data.in, top, W - LEFT, H, LEFT);
       one.setAttribute("d", first);
       two.setAttribute("d", path(data.out, top, W - LEFT, H, LEFT));

@@ -6,7 +6,7 @@ import { command, el, empty, facts, keyed, path, setContent, setText, state, tim
 import { age, bytes, count, instant, percent, rate, short, span } from "../format.js";
 
 const LEVELS = { ok: ["ok", "well"], warn: ["growing", "look"], bad: ["failed", "act"] };
-const POINTS = 180;
+const POINTS = 180, FEWEST = 24; // 15 minutes; 2 minutes of a server that has just started
 
 export function mount(main) {
   const status = el("p", {}), verdict = el("div", { class: "verdict", role: "status" }, status);
@@ -45,8 +45,9 @@ export function mount(main) {
       setText(node.firstChild, value);
       node.firstChild.className = mood ?? "";
     });
-    const end = instant(series.end_at), last = (values) => [...Array(Math.max(0, POINTS - values.length)).fill(null), ...values.slice(-POINTS)];
-    chart.update({ at: Array.from({ length: POINTS }, (_, index) => end - (POINTS - 1 - index) * series.step_seconds * 1000), in: last(series.in), out: last(series.out) });
+    const points = Math.max(FEWEST, Math.min(series.in.length, POINTS));
+    const end = instant(series.end_at), last = (values) => [...Array(Math.max(0, points - values.length)).fill(null), ...values.slice(-points)];
+    chart.update({ at: Array.from({ length: points }, (_, index) => end - (points - 1 - index) * series.step_seconds * 1000), in: last(series.in), out: last(series.out) });
     setText(rates, [...series.in, ...series.out].some(Boolean) ? "" : "No messages in the last 15 minutes.");
     setContent(server, [process.problem, process.disk_free_bytes, Math.round(process.memory_bytes / 1e6), process.loop_lag_seconds].join(), () => facts([
       ["State", process.problem ? el("span", {}, state("failed", "refuses writes"), ` ${process.problem}`) : state("running", "running")],

@@ -283,6 +283,10 @@ def test_dead_letters_are_redriven_by_what_they_say(make: Make) -> None:
             assert await queue.redrive() == 3
             with pytest.raises(InvalidArgument, match="limit"):
                 await queue.redrive(lambda _: True, limit=-1)
+            with pytest.raises(InvalidArgument, match="limit is 0, expected an integer, 1 or more"):
+                await queue.redrive(lambda _: True, limit=0)
+            with pytest.raises(InvalidArgument, match="where is 'odd', expected a function"):
+                await queue.redrive("odd")  # type: ignore[arg-type]
 
     run(scenario)
 

@@ -301,6 +301,14 @@ def _deliveries() -> Iterator[Hostile]:
         yield refused(
             f"redrive where={where!r}", lambda w, v=where: w.qm.redrive("tasks", v), f"where is {where!r}, expected a function"
         )
+    for ids in (5, "0" * 30, b"id", True):
+        expected = f"message_ids is {ids!r}, expected a list of message ids"
+        yield refused(f"dead_letters message_ids={ids!r}", lambda w, v=ids: w.qm.dead_letters("tasks", message_ids=v), expected)
+        yield refused(f"redrive message_ids={ids!r}", lambda w, v=ids: w.qm.redrive("tasks", message_ids=v), expected)
+        yield refused(f"purge message_ids={ids!r}", lambda w, v=ids: w.qm.purge_dead_letters("tasks", v), expected)
+    yield refused(
+        "dead_letters max_bytes", lambda w: w.qm.dead_letters("tasks", max_bytes="1"), "max_bytes is '1', expected an integer"
+    )
 
 
 TABLE = [*_names(), *_publishes(), *_deliveries()]

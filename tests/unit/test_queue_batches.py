@@ -54,6 +54,13 @@ def test_one_bad_message_refuses_all(manager: QueueManager, subtests: pytest.Sub
             assert manager.stats("q").published_total == 0
 
 
+def test_the_error_of_a_bad_priority_names_the_message(manager: QueueManager) -> None:
+    manager.create("q")
+    with pytest.raises(InvalidPriority) as caught:
+        manager.publish_many("q", [NewMessage(1), NewMessage(2, priority=10)])
+    assert "it is messages[1]" in caught.value.__notes__
+
+
 def test_a_batch_that_does_not_fit_is_refused_as_a_whole(manager: QueueManager) -> None:
     manager.create("q", QueueConfig(max_depth=2))
     with pytest.raises(QueueFull):

@@ -316,7 +316,9 @@ class QueueManager(InProcessApi):
         """
         if limit is not None:
             check_count(limit, "limit", 1)
-        return work_queues.dead_letters(self.broker, queue, limit, message_ids, max_bytes)
+        if max_bytes is not None:
+            check_count(max_bytes, "max_bytes", 0)
+        return work_queues.dead_letters(self.broker, queue, limit, _some_ids(message_ids), max_bytes)
 
     def dead_letter_ids(self, queue: str) -> Ids:
         """The ids of the dead letters of a queue, oldest first: for who reads many of them piece by piece."""
@@ -343,11 +345,11 @@ class QueueManager(InProcessApi):
             check_count(limit, "limit", 1)
         if where is not None:
             message_ids = [letter.message.message_id for letter in self.dead_letters(queue) if where(letter)]
-        return work_queues.redrive(self.broker, queue, limit, message_ids)
+        return work_queues.redrive(self.broker, queue, limit, _some_ids(message_ids))
 
     def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
         """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
-        return work_queues.purge_dead_letters(self.broker, queue, message_ids)
+        return work_queues.purge_dead_letters(self.broker, queue, _some_ids(message_ids))
 
     def _config(self, spec: bytes) -> QueueConfig:
         config = self._configs.get(spec)
@@ -384,6 +386,10 @@ def _ids(message_ids: Iterable[str]) -> Ids:
         if not isinstance(one, str):
             raise InvalidArgument.of(f"message_ids[{index}]", one, "a string")
     return ids
+
+
+def _some_ids(message_ids: Iterable[str] | None) -> Ids | None:
+    return None if message_ids is None else _ids(message_ids)
 
 
 def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Settlement:

@@ -240,8 +240,10 @@ class WorkQueue(Consumer[QueueTask]):
         """Put dead letters back, oldest first: all, those for which `where` is true, at most `limit`; returns how many."""
         if where is None:
             return await self.link.call(Operations.redrive_dead_letters, self.name, limit)
+        if not callable(where):
+            raise InvalidArgument.of("where", where, "a function of a DeadLetter, or None")
         if limit is not None:
-            check_count(limit, "limit", 0)
+            check_count(limit, "limit", 1)
         chosen = [letter.message.message_id async for letter in self._letters() if where(letter)]
         return await self.link.call(Operations.redrive_dead_letters, self.name, None, chosen[:limit])
 

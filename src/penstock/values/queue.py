@@ -233,11 +233,12 @@ def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Bat
                 producers[index] = check_producer(message.producer_id, message.sequence, "publish")
             total += size
             stored.append(record)
-    except InvalidPriority:
-        raise  # it shows the value, and programs know it by its type
     except InvalidArgument as error:
         if len(messages) == 1:
             raise
+        if isinstance(error, InvalidPriority):
+            error.add_note(f"it is messages[{index}]")
+            raise  # it shows the value, and programs know it by its type
         raise InvalidArgument(f"messages[{index}]: {error}", hint=error.hint) from None
     return Batch(stored, total, common if is_plain else None, False, producers)
 

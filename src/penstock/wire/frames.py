@@ -25,13 +25,14 @@ go. Receipts stay good across connections and restarts for as long as the lease 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
 from penstock.errors import InvalidArgument, PenstockError, from_wire
 from penstock.values.message import Message, StoredMessage
-from penstock.values.queue import NewMessage
+from penstock.values.queue import DeadLetter, NewMessage, QueueMessage
 
 VERSION = 1
 HEADER = 4
@@ -44,6 +45,9 @@ MAX_VERDICTS = 100_000
 """Nacks and deadlines of one Settle."""
 MAX_ERROR_CHARACTERS = 1_000
 """Of the error of a Nack; a longer text is cut."""
+
+JSON_TEXT = 1
+"""The extension type of a payload that MessagePack has no form for."""
 
 TOPIC, QUEUE = 0, 1
 """What a Publish or an Open names: a topic (an Open: a subscription), or a work queue."""
@@ -326,20 +330,44 @@ class Settled(msgspec.Struct, array_like=True):
 
 # ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+
+def extension(code: int, data: memoryview) -> object:
+    """What an extension type of MessagePack stands for."""
+    return msgspec.json.decode(data) if code == JSON_TEXT else msgspec.msgpack.Ext(code, bytes(data))
+
+
 _encoder = msgspec.msgpack.Encoder()
-decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_request = msgspec.msgpack.Decoder(Request, ext_hook=extension).decode
 _decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _CALLLESS = {6, 7}
+_NO_JSON = (bytes, bytearray, memoryview, str)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
 
 def encode(value: object) -> bytes:
     """A value as bytes; InvalidArgument for what the wire has no form for, such as half a character."""
     try:
-        return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError) as error:
+        try:
+            return _encoder.encode(value)
+        except (OverflowError, RecursionError):
+            return _encoder.encode(_with_json_text(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"this cannot be sent: {str(error)[:MAX_PROBLEM]}") from None
+
+
+def _with_json_text(value: Any) -> Any:
+    """A value whose JSON payloads are text, in which integers may have any size, and which adds no levels of nesting."""
+    match value:
+        case NewMessage(payload=payload) | QueueMessage(payload=payload) if not isinstance(payload, _NO_JSON):
+            return msgspec.structs.replace(value, payload=msgspec.msgpack.Ext(JSON_TEXT, msgspec.json.encode(payload)))
+        case DeadLetter():
+            return replace(value, message=_with_json_text(value.message))
+        case Enqueue():
+            return msgspec.structs.replace(value, messages=_with_json_text(value.messages))
+        case list():
+            return [_with_json_text(one) for one in value]
+    return value
 
 
 def framed(body: object) -> bytes:

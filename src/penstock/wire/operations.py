@@ -21,6 +21,7 @@ from penstock.values.message import Message
 from penstock.values.policy import QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.wire.frames import extension
 from penstock.wire.results import Overview, Pulled, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
 
@@ -270,6 +271,6 @@ def _operation(method: Callable[..., Awaitable[Any]]) -> Operation:
     return Operation(
         method.__name__,
         tuple(one.name for one in parameters),
-        msgspec.msgpack.Decoder(arguments).decode,
-        msgspec.msgpack.Decoder(hints["return"]).decode,
+        msgspec.msgpack.Decoder(arguments, ext_hook=extension).decode,
+        msgspec.msgpack.Decoder(hints["return"], ext_hook=extension).decode,
     )

@@ -129,6 +129,8 @@ class Task(Generic[P, R]):
     ) -> NewMessage:
         """The message that calls it; InvalidArgument when the arguments do not fit the function, or JSON."""
         self.check_arguments(args, kwargs)
+        if headers is not None and not isinstance(headers, Mapping):
+            raise InvalidArgument.of("headers", headers, "a mapping of str to str")
         options = self.options
         return NewMessage(
             payload_of(self.name, args, kwargs),

@@ -158,7 +158,7 @@ def test_what_is_published_at_the_same_time_travels_together_and_each_hears_of_i
                 queue.publish("good"),
                 queue.publish("bad", priority=99),
                 queue.publish({1, 2}),
-                queue.publish(2**70),
+                queue.publish(10**5000),
                 queue.publish(object()),
                 queue.publish({"also": "good"}, headers=MappingProxyType({"a": "b"})),
                 return_exceptions=True,
@@ -283,6 +283,10 @@ def test_dead_letters_are_redriven_by_what_they_say(make: Make) -> None:
             assert await queue.redrive() == 3
             with pytest.raises(InvalidArgument, match="limit"):
                 await queue.redrive(lambda _: True, limit=-1)
+            with pytest.raises(InvalidArgument, match="limit is 0, expected an integer, 1 or more"):
+                await queue.redrive(lambda _: True, limit=0)
+            with pytest.raises(InvalidArgument, match="where is 'odd', expected a function"):
+                await queue.redrive("odd")  # type: ignore[arg-type]
 
     run(scenario)
 
@@ -460,3 +464,29 @@ def test_consumers_are_listed_with_their_connections_also_while_they_wait(make: 
             assert (caller.consumer_id, caller.connection_id, caller.current_messages, caller.messages) == ("me", None, 1, [])
 
     run(main)
+
+
+def test_integers_of_more_than_64_bits_come_back_as_they_were_given(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            payloads = [1 << 64, {"debt": [-(10**30), (1 << 64) - 1, -(1 << 63), None, 1.5, "text"]}, b"bytes", "text", [True]]
+            await queue.publish(payloads[0], headers={"a": "b"})
+            await queue.publish_many([NewMessage(one) for one in payloads[1:]])
+
+            seen = await queue.peek()
+            assert seen is not None
+            assert (seen.payload, seen.headers) == (payloads[0], {"a": "b"})
+            tasks = await queue.consume(10)
+            assert [task.payload for task in tasks] == payloads
+            for task in tasks:
+                task.nack(requeue=False)
+            await stats_are(queue, dead_letters=len(payloads))
+            assert [letter.message.payload for letter in await queue.dead_letters()] == payloads
+            assert await queue.redrive(lambda letter: letter.message.payload == payloads[0]) == 1
+            async for task in queue:
+                assert task.payload == payloads[0]
+                task.ack()
+                break
+
+    run(scenario)

@@ -253,3 +253,22 @@ def test_an_inbox_refuses_a_frame_beyond_its_limit_by_its_header_alone() -> None
     assert list(inbox.feed((10).to_bytes(4, "little") + b"x" * 10)) == [b"x" * 10]
     with pytest.raises(InvalidArgument, match="a frame of 11 bytes is more than 10"):
         list(inbox.feed((11).to_bytes(4, "little")))
+
+
+def test_a_payload_that_messagepack_has_no_form_for_travels_as_json_text() -> None:
+    deep: list[Any] = []
+    for _ in range(150):
+        deep = [deep]
+    messages = [NewMessage([1 << 64, deep]), NewMessage(bytearray(b"bytes")), NewMessage("text"), NewMessage(None)]
+
+    read = frames.decode_request(frames.encode(Enqueue(1, "q", messages)))
+
+    assert isinstance(read, Enqueue)
+    assert read.messages == messages
+
+
+def test_an_extension_that_is_no_json_cannot_be_read(subtests: pytest.Subtests) -> None:
+    for text in (b"", b"{", b"\xff", b"1" * 10_000, b"[" * 100_000):
+        frame = msgspec.msgpack.encode([3, 1, "q", [[msgspec.msgpack.Ext(frames.JSON_TEXT, text)]]])
+        with subtests.test(text=text[:20]), pytest.raises(frames.UNREADABLE):
+            frames.decode_request(frame)

@@ -56,6 +56,13 @@ def test_what_is_said_when_sending_counts_more() -> None:
     assert (message.max_retries, message.priority, message.ttl, message.delay, message.headers) == (0, 0, 1, 9, {"trace": "1"})
 
 
+def test_headers_that_are_no_mapping_are_refused() -> None:
+    _, task = made()
+
+    with pytest.raises(InvalidArgument, match="headers is 5, expected a mapping of str to str"):
+        task.message(("a",), {}, headers=5)  # type: ignore[arg-type]
+
+
 def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(subtests: pytest.Subtests) -> None:
     rows: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((), {}, "missing a required argument: 'to'"),

@@ -251,6 +251,7 @@ class DeadLetterPages:
         """By the queue's number: what was redriven here."""
         self._selections: OrderedDict[str, Selection] = OrderedDict()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._moving = asyncio.Lock()
         self._numbers = itertools.count(1)
 
     def views(self) -> list[View[Any]]:
@@ -336,7 +337,7 @@ class DeadLetterPages:
                     died_at=to_datetime(letter.at),
                     published_at=to_datetime(letter.publish_at),
                     size=None if stored is None else stored.size,
-                    attributes={} if stored is None else dict(stored.attributes or {}),
+                    attributes={} if stored is None else self._payloads.attributes(caller, row.name, stored),
                     payload=None if stored is None else payload(stored, state, LETTER_BYTES),
                     again=letter.offset in self._moved[row.counters.number],
                 )
@@ -444,8 +445,9 @@ class DeadLetterPages:
                 due = self._loop.time() + (batch / job.rate if job.rate is not None else 0)
                 part = job.letters[start : start + batch]
                 ids = [message_id(letter.publish_at, stream, letter.offset) for letter in part]
-                there = {letter.offset for letter in await self._entries(stream)}
-                await job.caller.operations.redrive_dead_letters(name, message_ids=ids)
+                async with self._moving:  # of two jobs with the same letters, one moves each of them
+                    there = {letter.offset for letter in await self._entries(stream)}
+                    await job.caller.operations.redrive_dead_letters(name, message_ids=ids)
                 job.moved += [letter for letter in part if letter.offset in there]
                 self._moved[stream].update(letter.offset for letter in part if letter.offset in there)
                 if await self._is_failing(job):

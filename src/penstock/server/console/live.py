@@ -37,7 +37,7 @@ MAX_FRAME_BYTES = 64 * 1024
 MAX_KEY = 200
 MAX_CONNECTIONS = 200
 """How many consoles may be open: each of them may watch something else."""
-UNREADABLE_FRAME, UNAUTHORIZED, FORBIDDEN = 4400, 4401, 4403
+UNREADABLE_FRAME, UNAUTHORIZED, FORBIDDEN, TRY_LATER = 4400, 4401, 4403, 1013
 
 ABOUT = __doc__ or ""
 
@@ -123,9 +123,7 @@ class Live:
     async def handle(self, request: Request) -> web.StreamResponse:
         """One console, from its first frame to its end."""
         if len(self._sockets) >= MAX_CONNECTIONS:
-            raise Refusal(
-                429, f"{MAX_CONNECTIONS} consoles are open already", reason="too_many_consoles", word="RESOURCE_EXHAUSTED"
-            )
+            raise _too_many()
         channel = await open_websocket(request, max_message_bytes=MAX_FRAME_BYTES)
         socket = _Socket(channel)
         try:
@@ -163,13 +161,16 @@ class Live:
         except PenstockError as error:
             await socket.refuse(error, UNAUTHORIZED if isinstance(error, Unauthenticated) else UNREADABLE_FRAME)
         else:
+            if len(self._sockets) >= MAX_CONNECTIONS:  # many may have connected before the first of them was let in
+                await socket.refuse(_too_many(), TRY_LATER)
+                return None
+            self._sockets.add(socket)
             socket.admission = Admission(gate, hello.token)
             await socket.channel.send_str(_encode(Frame(type="welcome", session=session)).decode())
             return caller
         return None
 
     async def _follow(self, socket: _Socket, caller: Caller) -> None:
-        self._sockets.add(socket)
         socket.start()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -178,6 +179,11 @@ class Live:
                 await socket.channel.close(code=UNREADABLE_FRAME)
                 break
             view = key = None
+            try:
+                socket.check()
+            except PenstockError as error:
+                socket.expel(error, UNAUTHORIZED)
+                continue
             try:
                 said = _decode(frame.data).watch
                 if said is None:
@@ -220,10 +226,9 @@ class Live:
         watches: dict[tuple[Any, ...], Watch] = {}
         for socket in [*self._sockets]:
             try:
-                if socket.admission is not None:
-                    socket.admission.check()
+                socket.check()
             except PenstockError as error:
-                await socket.refuse(error, UNAUTHORIZED)
+                socket.expel(error, UNAUTHORIZED)
                 continue
             if socket.watch is not None and socket.is_free:
                 watches.setdefault(socket.watch.identity, socket.watch)
@@ -262,6 +267,7 @@ class _Socket:
         self._frame: bytes | None = None
         self._filled = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
+        self._farewell: asyncio.Task[None] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -277,12 +283,23 @@ class _Socket:
         if self._writer is not None:
             self._writer.cancel()
 
+    def check(self) -> None:
+        """Return while the client's token is valid."""
+        if self.admission is not None:
+            self.admission.check()
+
+    def expel(self, error: PenstockError, code: int) -> None:
+        """Say why, and close, without waiting: the client may not read, and the other consoles go on."""
+        if self._farewell is None:
+            self.stop()
+            self._farewell = asyncio.get_running_loop().create_task(self.refuse(error, code))
+
     def offer(self, frame: bytes) -> None:
         """Send this instead of what still waits."""
         self._frame = frame
         self._filled.set()
 
-    async def refuse(self, error: PenstockError, code: int) -> None:
+    async def refuse(self, error: PenstockError | Refusal, code: int) -> None:
         """Say why, and close."""
         with suppress(ConnectionError):
             await self.channel.send_str(_encode(_failed(error, None, None)).decode())
@@ -300,6 +317,10 @@ class _Socket:
                         self._frame = None
                     else:
                         self._filled.set()
+
+
+def _too_many() -> Refusal:
+    return Refusal(429, f"{MAX_CONNECTIONS} consoles are open already", reason="too_many_consoles", word="RESOURCE_EXHAUSTED")
 
 
 def _failed(error: Exception, view: str | None, key: str | None) -> Frame:

@@ -7,6 +7,7 @@ found is kept for a while: a page that is open reads only what is new.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections import OrderedDict
 from datetime import datetime
 from typing import Annotated, Any
@@ -122,7 +123,7 @@ class MessagePages:
             is_complete=life.is_complete,
             is_torn=bool(events) and events[0].kind != "published" and place is not None,
         )
-        command = f"penstock trace {asked.id}"
+        command = f"penstock trace {shlex.quote(asked.id)}"  # an id may be any text: it is copied into a shell
         if not events and stored is None:
             return _unknown(asked.id, log, command)
         name = self._streams.plain(stream.name) if stream is not None else ""

@@ -16,6 +16,8 @@ SHOWN_BYTES = 64 * 1024
 PREVIEW = 200
 MAX_JSON_BYTES = 1024 * 1024
 """A larger payload is not looked through to find out whether it is JSON."""
+OWN = "penstock."
+"""How the attributes begin that Penstock sets."""
 
 Visibility = Literal["shown", "hidden", "denied"]
 
@@ -48,6 +50,13 @@ class Payloads:
         if not self._is_hidden:
             caller.principal.check(Right.SEE, caller.project, name, kind=kind)
         return self.visibility(caller, name)
+
+    def attributes(self, caller: Caller, name: str, message: StoredMessage) -> dict[str, str]:
+        """The attributes of a message; only Penstock's own for a caller who may not see payloads, as in the other APIs."""
+        given = message.attributes or {}
+        if caller.principal.may(Right.SEE, caller.project, name):
+            return dict(given)
+        return {key: value for key, value in given.items() if key.startswith(OWN)}
 
 
 def payload(message: StoredMessage, state: Visibility, most: int = SHOWN_BYTES) -> Payload:

@@ -318,7 +318,7 @@ class StreamPages:
             key=message.key,
             priority=message.priority,
             size=message.size,
-            attributes=dict(message.attributes or {}),
+            attributes=self._payloads.attributes(caller, place.name, message),
             payload=payload(message, state),
         )
 

@@ -11,6 +11,7 @@ import pytest
 from penstock import Message, MessageQueue, QueueManager
 from penstock.access import Keyring, Verb
 from penstock.clock import SystemClock
+from penstock.durations import DAY
 from penstock.server.console import live
 from penstock.testing.server import LocalServer
 from tests.integration.console.visit import PHONE, shows, visit
@@ -26,8 +27,8 @@ def secured(tmp_path: Path) -> Iterator[tuple[LocalServer, Keyring, MakeToken]]:
     """A server, its tokens, and what makes one."""
     keyring = Keyring(tmp_path / "tokens.json")
 
-    def make(*verbs: Verb) -> str:
-        return keyring.create("test", SystemClock().now(), verbs=verbs)
+    def make(*verbs: Verb, **limits: Any) -> str:
+        return keyring.create("test", SystemClock().now(), verbs=verbs, **limits)
 
     make(Verb.READ)  # the file is there when the server starts
     with LocalServer(auth="token", token_file=tmp_path / "tokens.json") as server:
@@ -44,6 +45,24 @@ async def ask(session: aiohttp.ClientSession, server: LocalServer, path: str, bo
                 if answer.status != 401:
                     assert answer.status == 200, await answer.text()
                     return await answer.json()
+
+
+def test_readers_of_the_log_are_named_to_those_whose_token_covers_everything(
+    secured: tuple[LocalServer, Keyring, MakeToken],
+) -> None:
+    async def run() -> None:
+        server, _, make = secured
+        MessageQueue(broker=server.broker).register_topic("orders")
+        long_ago = SystemClock().now() - 400 * DAY
+        server.broker.cursors.advance("lake", {"orders": 0}, long_ago, True)
+        async with aiohttp.ClientSession() as session:
+            named = {}
+            for name, token in {"all": make(Verb.READ), "some": make(Verb.READ, patterns=["orders*"])}.items():
+                found = await ask(session, server, "overview", token=token)
+                named[name] = [row["name"] for row in found["attention"] if row["kind"] == "cursor"]
+        assert named == {"all": ["lake"], "some": []}
+
+    asyncio.run(run())
 
 
 def test_attributes_are_for_those_who_may_consume(secured: tuple[LocalServer, Keyring, MakeToken]) -> None:

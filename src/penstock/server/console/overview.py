@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.access import Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.durations import SECOND, to_datetime
 from penstock.server.console.core.samples import STEP_SECONDS
@@ -134,13 +135,16 @@ class OverviewPage:
         if self._data_dir is not None:
             usage = await self._aio.call(shutil.disk_usage, self._data_dir)
             free, total = usage.free, usage.total
-        silent = [(name, (now - at) / SECOND) for name, at in self._broker.cursors.holding().items()]
+        # Cursors and breakers belong to no project: their names are for those whose token covers everything.
+        is_operator = caller.principal.may_everywhere(Verb.READ)
+        holding = self._broker.cursors.holding() if is_operator else {}
+        silent = [(name, (now - at) / SECOND) for name, at in holding.items()]
         server = ServerFigures(
             problem=self._broker.health,
             disk_free_bytes=free,
             disk_total_bytes=total,
             loop_lag_seconds=sampler.lag_seconds,
-            open_breakers=self._open_breakers(),
+            open_breakers=self._open_breakers() if is_operator else (),
             silent_cursors=[(name, seconds) for name, seconds in silent if seconds > SILENT_SECONDS],
         )
         filled = [figures(row, now) for row in rows if row.counters.backlog or row.counters.dead]

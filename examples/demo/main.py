@@ -55,6 +55,7 @@ async def play(screen: LiveScreen, directory: Path, spark: SparkInstallation, fo
         "hub": [watch_in_browsers],
         "pipeline": [partial(run_pipeline, spark=spark)],
     }
+    _end_on_signals()
     screen.say("The server starts …")
     async with Shop(screen, directory) as shop:
         shop.footer = spark.status
@@ -67,14 +68,24 @@ async def play(screen: LiveScreen, directory: Path, spark: SparkInstallation, fo
                 await asyncio.Event().wait()
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _end_on_signals() -> None:
+    """Cancel this task on Ctrl-C and SIGTERM, once: what was started is stopped as the task ends."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "it runs in one"
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def end() -> None:
+        for number in signals:
+            loop.add_signal_handler(number, lambda: None)
+        task.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, end)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when every claim held."""
     found = arguments(words)
-    signal.signal(signal.SIGTERM, _interrupt)
     # Lost connections are part of the story; the picture shows them.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
     with LiveScreen(headless=found.headless) as screen:
@@ -93,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except ClaimFailed as failure:
             screen.fail(str(failure))
             return 1
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             screen.say("\nInterrupted. Everything was stopped and removed.")
             return 130
         except PenstockError as error:

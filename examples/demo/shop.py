@@ -131,13 +131,17 @@ class Shop:
     async def selling(self) -> AsyncIterator[None]:
         """As long as this is entered, customers order. Nothing is under way when it is left."""
         is_over = asyncio.Event()
-        self._flow = asyncio.create_task(self._sell(is_over))
+        self._flow = flow = asyncio.create_task(self._sell(is_over))
         try:
             yield
+        except asyncio.CancelledError:
+            flow.cancel()  # it may wait for a server that does not return
+            raise
         finally:
             is_over.set()
-            await self._flow
+            await asyncio.wait([flow])
             self._flow = None
+        flow.result()
 
     async def _sell(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -222,20 +222,38 @@ class MortalServer:
 
     async def die_and_return(self) -> None:
         """Kill -9, and start it again on its data directory and its ports."""
+        await _to_its_end(self._die_and_return())
+
+    async def _die_and_return(self) -> None:
         assert self._process is not None, "it is entered"
         await asyncio.to_thread(self._process.kill)
         await self._start(port=self._process.port, grpc_port=self._process.grpc_port, native_port=self._process.native_port)
 
     async def _start(self, **ports: int) -> None:
         # In a thread: the client goes on meanwhile.
-        self._process = await asyncio.to_thread(self._processes.enter_context, serving(self._directory, **self._options, **ports))
+        serve = serving(self._directory, **self._options, **ports)
+        self._process = await asyncio.to_thread(self._processes.enter_context, serve)
 
     async def __aenter__(self) -> Self:
-        await self._start()
+        try:
+            await _to_its_end(self._start())
+        except BaseException:
+            await asyncio.to_thread(self._processes.close)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self._processes.close)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await something that must not stop halfway: a cancellation takes effect after it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 @asynccontextmanager

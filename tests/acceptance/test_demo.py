@@ -73,12 +73,23 @@ def test_the_pipeline_has_every_order_once_though_its_driver_is_killed(tmp_path:
     assert re.search(r"billed +[▁-█]+", out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_running_and_nothing_on_disk(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGTERM, "The server starts"),
+        (signal.SIGINT, "The console:"),
+        (signal.SIGTERM, "The console:"),
+        (signal.SIGINT, "Killed with"),
+    ],
+    ids=["while the server starts", "Ctrl-C", "SIGTERM", "while the server is dead"],
+)
+def test_an_interrupted_demo_leaves_nothing_running_and_nothing_on_disk(
+    number: signal.Signals, moment: str, tmp_path: Path
+) -> None:
     process = start(tmp_path, "--chapter", "shop")
     assert process.stdout is not None
     for line in process.stdout:
-        if "The console:" in line:
+        if moment in line:
             break
     process.send_signal(number)
     out, errors = process.communicate(timeout=120)

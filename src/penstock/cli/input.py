@@ -29,8 +29,9 @@ async def chunks(descriptor: int) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     while True:
         arrived: asyncio.Future[bytes] = loop.create_future()
-        # A thread that is not waited for at the end, and none of a pool, which would be.
-        threading.Thread(target=_read, args=(descriptor, loop, arrived), daemon=True).start()
+        # A thread of its own: one of a pool would be waited for at the end. It reads from a copy of the descriptor, because
+        # after a cancelled wait it may come late, when the descriptor is closed or another file has its number.
+        threading.Thread(target=_read, args=(os.dup(descriptor), loop, arrived), daemon=True).start()
         data = await arrived
         if not data:
             return
@@ -67,6 +68,7 @@ def _read(descriptor: int, loop: asyncio.AbstractEventLoop, arrived: asyncio.Fut
         data, failure = os.read(descriptor, CHUNK), None
     except OSError as error:
         data, failure = b"", error
+    os.close(descriptor)
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(_tell, arrived, data, failure)
 

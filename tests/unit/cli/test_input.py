@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import os
+import threading
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -77,6 +79,35 @@ def test_who_is_cancelled_does_not_wait_for_a_reader() -> None:
     asyncio.run(main())  # returns, although nobody ever writes
     os.close(writing)
     os.close(reading)
+
+
+def test_a_read_that_comes_late_takes_nothing_from_a_file_that_has_the_number_by_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "first").write_bytes(b"first")
+    (tmp_path / "second").write_bytes(b"second")
+    reading = os.open(tmp_path / "first", os.O_RDONLY)
+    late: list[threading.Thread] = []
+
+    def keep(thread: threading.Thread) -> None:
+        late.append(thread)
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", keep)
+            waiting = asyncio.ensure_future(line(reading))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        os.close(reading)
+        second = os.open(tmp_path / "second", os.O_RDONLY)
+        assert second == reading
+        late[0].start()
+        late[0].join()
+        assert await line(second) == "second"
+        os.close(second)
+
+    asyncio.run(main())
 
 
 def test_what_cannot_be_read_is_an_error() -> None:

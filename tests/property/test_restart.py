@@ -15,10 +15,13 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from penstock import Broker, MessageQueue, QueueManager
+from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.broker import window
 from penstock.broker.broker import WINDOW_BYTES
 from penstock.broker.core import pages
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import find
+from penstock.testing import ManualClock
 from tests.property.strategies import effort, patience
 from tests.property.test_message_queue_machine import SubscriptionMachine
 from tests.property.test_queue_manager_machine import QueueMachine
@@ -93,6 +96,36 @@ class DurableSubscriptionMachine(SubscriptionMachine):
         self.directory.copy(abandoned)
         self.queue = self.open(held)
         abandoned.close()
+
+
+def test_a_delivery_after_crashes_within_one_second_has_an_ack_id_of_its_own() -> None:
+    clock, directory = ManualClock(), DataDirectory()
+
+    def reopened() -> MessageQueue:
+        return MessageQueue(broker=Broker(data_dir=directory.path, clock=clock))
+
+    def crashed(queue: MessageQueue) -> MessageQueue:
+        directory.copy(queue.broker)
+        queue.broker.close()
+        return reopened()
+
+    queue = reopened()
+    queue.register_topic("t")
+    queue.register_subscription("s", "t")
+    queue.publish("t", [Message(b"x")])
+    queue = crashed(queue)
+    [first] = queue.pull("s")
+    queue = crashed(queue)
+    with queue.broker.present() as now:
+        found = find(queue.broker, first.ack_id)
+        assert found is not None
+        queue.broker.settle(found[0], [found[1]], now, Queue.give_back)  # not counted: the next one is attempt 1, too
+    queue = crashed(queue)
+    [second] = queue.pull("s")
+    assert (second.id, second.delivery_attempt) == (first.id, 1)
+    assert second.ack_id != first.ack_id
+    queue.broker.close()
+    directory.remove()
 
 
 class DurableQueueMachine(QueueMachine):

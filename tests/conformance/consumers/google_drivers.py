@@ -170,6 +170,12 @@ class GoogleStream(_Google):
         await stream.start(max_messages, max_bytes)
         return stream
 
+    async def released(self) -> None:
+        # Until the server notices that the client of a stream is gone, it leases to it once more.
+        number = self.broker.catalog.subscription(self.place.name).number
+        await self.place.until(lambda _: number not in self.broker.notifier.callbacks, self.patience)
+        await super().released()
+
 
 class GooglePull(_Google):
     name = "Google Pull"

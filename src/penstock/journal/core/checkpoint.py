@@ -355,6 +355,8 @@ class Fold:
                     trace = traces.setdefault(offset, Trace())
                     trace.attempts, trace.due = attempt, None
                     trace.deadline, trace.epoch, trace.consumer = event.deadline, event.epoch, event.consumer
+                # Openings raise the epoch without an event. What is given out after the next crash must not repeat this one.
+                image.epoch = max(image.epoch, event.epoch)
                 if event.consumer is not None:
                     image.consumers[event.consumer] = None
             case events.Acked():

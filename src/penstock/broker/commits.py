@@ -18,7 +18,16 @@ from penstock.broker.retention import Retention
 from penstock.broker.warnings import DiscardWarnings
 from penstock.broker.writer import Placement, Ticket, Writer
 from penstock.durations import to_datetime
-from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
+from penstock.errors import (
+    CorruptLog,
+    JournalUnavailable,
+    PenstockError,
+    QueueFull,
+    QueueNotFound,
+    SubscriptionFull,
+    TopicNotFound,
+    Unavailable,
+)
 from penstock.ids import message_id
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
@@ -246,7 +255,7 @@ class Commits:
     def _refusal(self, stream: Stream, batch: Batch, count: int, size: int) -> PenstockError | None:
         """Why a publish cannot be taken, with `count` messages of `size` bytes already on their way."""
         if self._broker.catalog.streams.get(stream.number) is not stream:
-            return TopicNotFound(stream.name)
+            return (TopicNotFound if stream.kind == TOPIC else QueueNotFound)(stream.name)
         for queue in stream.queues:
             if not queue.has_room(batch, count, size):
                 is_work_queue = queue.number == stream.number

@@ -15,9 +15,9 @@ from penstock.broker.core.outcome import PendingDeadLetter
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
 from penstock.broker.retention import Retention
-from penstock.broker.warnings import DiscardWarnings
 from penstock.broker.writer import Placement, Ticket, Writer
-from penstock.durations import to_datetime
+from penstock.clock import monotonic
+from penstock.durations import SECOND, to_datetime
 from penstock.errors import (
     CorruptLog,
     JournalUnavailable,
@@ -467,3 +467,20 @@ def _dead_letter(queue: Queue, pending_letter: PendingDeadLetter, now: int) -> S
     letter = StoredMessage(now, message.data, attributes, message.key, message.priority, 0, origin_at=origin)
     letter.size = size_of(letter)
     return letter
+
+
+class DiscardWarnings:
+    """Warns that messages were discarded for full queues."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, int]] = {}
+        """By queue: when it was last warned of, and how many messages were discarded since."""
+
+    def add(self, queue: str, count: int) -> None:
+        """Messages were discarded for a queue."""
+        warned_at, silent = self._since.get(queue, (-SECOND, 0))
+        if monotonic() - warned_at < SECOND:
+            self._since[queue] = (warned_at, silent + count)
+            return
+        self._since[queue] = (monotonic(), 0)
+        log.warning("%r is full: %d new messages were discarded for it", queue, silent + count)

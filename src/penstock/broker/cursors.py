@@ -17,10 +17,10 @@ from penstock.broker.core.cursor import Place, StoredCursor, check_room, event_s
 from penstock.broker.core.stream import Stream
 from penstock.broker.log_view import BrokerLog
 from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
+from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.journal.core.ranges import Ranges
-from penstock.journal.core.span import EVENTS, StreamSpan
 from penstock.journal.directory import replace_file
-from penstock.values.cursor import Cursor
+from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
 if TYPE_CHECKING:

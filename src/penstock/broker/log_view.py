@@ -16,7 +16,7 @@ import msgspec
 from penstock.broker.core.stream import Stream
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, QueueNotFound, StreamReplaced, TopicNotFound
 from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, DeletedResource
-from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
+from penstock.journal.core.outline import EVENTS, StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
 from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name

@@ -17,12 +17,12 @@ from typing import assert_never
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated, Unavailable
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import FAILED, STOPPING, Close
 from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Settle, Verify
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import Binding
 from penstock.hub.core.session import Session
 from penstock.hub.ports import DurableDelivery, Socket, TopicLogs, Verifier
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.broker.history import EventRecord
 from penstock.ids import message_id
 from penstock.journal.core.chunk import Chunk, Summary, numbers
-from penstock.journal.core.span import StreamSpan
+from penstock.journal.core.outline import StreamSpan
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXTS = pa.map_(pa.string(), pa.string())

@@ -19,9 +19,8 @@ import msgspec
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import MAX_LENGTH
-from penstock.http.client.transport import Call, Transport
+from penstock.http.client.transport import Answer, Call, Failure, FailureKind, Transport
 from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Pointer, RoutedMessage
 from penstock.router.core.outcome import DELIVERED, TRIES, Health, Outcome, judge

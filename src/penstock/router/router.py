@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.target import shown_target
-from penstock.http.client.transport import Transport
+from penstock.http.client.transport import Failure, FailureKind, Transport
 from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import Changes, PoolConfig, QueueChange, QueueConfig, RouterConfig, changes, shown_uri
 from penstock.router.core.group import GroupMoves

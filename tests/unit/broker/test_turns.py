@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, MessageQueue, SubscriptionOptions
-from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
+from penstock.api.service import embedded_service
 from penstock.broker.core.queue import Queue
 from penstock.errors import SubscriptionNotFound
 from penstock.testing import ManualClock

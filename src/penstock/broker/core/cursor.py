@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from penstock.errors import ResourceExhausted
-from penstock.journal.core.span import EVENTS, StreamSpan
-from penstock.values.cursor import Cursor
+from penstock.journal.core.outline import EVENTS, StreamSpan
+from penstock.values.descriptions import Cursor
 
 MAX_CURSORS, MAX_OF_PROJECT, MAX_OF_TOKEN = 10_000, 5_000, 1_000
 

@@ -10,10 +10,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import penstock
 from penstock.access import ANYONE
-from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations as BrokerOperations
-from penstock.api.service import Service
+from penstock.api.service import Service, embedded_service
 from penstock.client.link import Channel, Receiver, check_loop
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError

@@ -14,9 +14,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import Target
-from penstock.http.client.transport import Done
+from penstock.http.client.transport import Answer, Done, Failure, FailureKind
 
 MANY_LANES: Final = 64
 

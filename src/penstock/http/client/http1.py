@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
+from penstock.http.client.transport import Answer, Failure, FailureKind
 
 try:
     from httptools import HttpParserError, HttpResponseParser

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
 from penstock.http.client.target import USER_AGENT, Target
+from penstock.http.client.transport import Answer, Failure, FailureKind
 
 try:
     from h2 import events

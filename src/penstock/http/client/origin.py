@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import ConnectFailed, Dialer, OpeningConnection
+from penstock.http.client.transport import Failure, FailureKind
 
 MOST_SHARED: Final = 8
 """Connections of HTTP/2 to one origin."""

@@ -42,9 +42,9 @@ from penstock.errors import (
 )
 from penstock.hub.broker.stored_message import TOPIC, LogReader
 from penstock.hub.broker.topic_log import PART, why
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message
 from penstock.hub.core.names import covers, has_wildcard
+from penstock.hub.core.rules import Binding
 from penstock.hub.ports import Deliver
 from penstock.values.lease import Lease
 from penstock.values.policy import SubscriptionOptions

@@ -19,9 +19,8 @@ from penstock.errors import PenstockError
 from penstock.hub.broker.durable import Delivery, DeliveryBudget, DurableSubscriptions, RetainedSubscription, StoredSubscription
 from penstock.hub.broker.stored_message import LogReader, epoch_of
 from penstock.hub.broker.topic_log import PART, TopicAppender, TopicTail, why
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.ports import Appended, Deliver, Expired, Forward, Skipped
 from penstock.journal.core import events
 from penstock.values.descriptions import StreamDescription

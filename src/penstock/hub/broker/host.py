@@ -14,9 +14,8 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.hub.broker.feed import OWN, BrokerTopicLogs
 from penstock.hub.broker.tokens import KeyringVerifier
-from penstock.hub.core.binding import EVERYTHING, Binding
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.rules import HubRules, read_rate
+from penstock.hub.core.rules import EVERYTHING, Binding, HubRules, read_rate
 from penstock.hub.ports import Verifier
 from penstock.hub.service import HubService
 from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier

@@ -19,8 +19,8 @@ from penstock.broker.publish import dropped, publish_then
 from penstock.broker.writer import Ticket
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.hub.broker.stored_message import LogReader, epoch_of, to_publish
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message, Position
+from penstock.hub.core.rules import Binding
 from penstock.hub.ports import Appended, Forward, Skipped
 from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage

@@ -14,7 +14,6 @@ import msgspec
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes as closing
 from penstock.hub.core import connection, messages, publishing, registration, subscriptions
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.dialects import ORIGINAL, MakeId, read_connect_metadata
 from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Verify
 from penstock.hub.core.identity import Identity
@@ -22,7 +21,7 @@ from penstock.hub.core.messages import COMMANDS, Command, Envelope, Message, Pos
 from penstock.hub.core.metrics import GONE
 from penstock.hub.core.names import overlaps
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session, State
 from penstock.hub.core.state import CommandContext, HubState
 

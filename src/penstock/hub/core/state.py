@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from penstock.hub.core import close_codes
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.dialects import Dialect, Parts
 from penstock.hub.core.memory import Positions, RecentPublishes
@@ -18,7 +17,7 @@ from penstock.hub.core.metrics import HubMetrics
 from penstock.hub.core.names import covers, has_wildcard, overlaps
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registry import Registry
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session, State
 from penstock.hub.core.topic_table import TopicTable
 

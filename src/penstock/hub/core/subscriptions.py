@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from penstock.hub.core.binding import EVERYTHING
 from penstock.hub.core.effects import Recover, Release, Retain, Settle
 from penstock.hub.core.messages import (
     Ack,
@@ -31,6 +30,7 @@ from penstock.hub.core.names import RESOLUTION, checked_pattern, checked_topic, 
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registration import acting, registration_expired
+from penstock.hub.core.rules import EVERYTHING
 from penstock.hub.core.session import Session, Subscription
 from penstock.hub.core.state import CommandContext, HubState
 

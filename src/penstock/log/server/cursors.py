@@ -13,11 +13,11 @@ from penstock.broker.cursors import CursorOwner
 from penstock.broker.log_view import kind_of
 from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
 from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
-from penstock.journal.core.span import EVENTS
+from penstock.journal.core.outline import EVENTS
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route
 from penstock.log.server.scope import Scope
-from penstock.values.cursor import Cursor
+from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
 _NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PROJECT)

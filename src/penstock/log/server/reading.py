@@ -21,7 +21,7 @@ from aiohttp import web
 from penstock.broker.log_view import check_range
 from penstock.errors import ArrowUnavailable, InvalidArgument
 from penstock.http import Refusal, Request
-from penstock.journal.core.span import EVENTS, StreamSpan
+from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.log.server.requests import EventsAsked, MessagesAsked
 from penstock.log.server.scope import Scope
 

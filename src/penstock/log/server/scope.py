@@ -6,7 +6,7 @@ from penstock.access import Action, Principal, Verb
 from penstock.broker.broker import Broker
 from penstock.broker.log_view import BrokerLog, LogNames, kind_of, not_found
 from penstock.errors import InvalidArgument, NotFound, StreamReplaced
-from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.core.outline import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
 from penstock.values.descriptions import StreamDescription
 from penstock.values.projects import Projects, check_project

@@ -39,7 +39,6 @@ class Service:
         self.started_at = aio.broker.clock.now()
 
     def close(self) -> None:
-        """End every feed and every wait."""
         self.feeds.stop()
         self.queues.close()
 

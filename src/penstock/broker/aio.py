@@ -40,7 +40,6 @@ class LoopCallback:
         self._is_scheduled = False
 
     def notify(self) -> None:
-        """Have it called."""
         if self._is_scheduled:
             return
         self._is_scheduled = True

@@ -68,15 +68,12 @@ class PlainDelivery:
         """Nothing is pushed."""
 
     def transforms(self, queue: QueueDescription) -> bool:
-        """There are no transforms."""
         return False
 
     async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """All leases, unchanged."""
         return leases
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
-        """Work queues do not expire."""
         return nullcontext()
 
 
@@ -87,11 +84,11 @@ class Delivered(Protocol):
     """What names a delivery: a lease, or a `Handle`."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # as of a lease
+    def offset(self) -> int: ...  # as of a lease
     @property
-    def attempt(self) -> int: ...  # noqa: D102
+    def attempt(self) -> int: ...
     @property
-    def epoch(self) -> int: ...  # noqa: D102
+    def epoch(self) -> int: ...
 
 
 class Counts(NamedTuple):
@@ -132,7 +129,6 @@ class TakenRecord:
         return context
 
     def add(self, consumer: Consumer, leases: list[Lease]) -> None:
-        """Record what a consumer has taken."""
         self._taken.append((consumer, [Handle(lease.offset, lease.attempt, lease.epoch) for lease in leases]))
 
     def undo(self) -> None:
@@ -550,7 +546,6 @@ class _Wait:
 
     @property
     def identity(self) -> str | None:
-        """The name of the consumer."""
         return self._consumer.identity
 
     @property
@@ -594,7 +589,6 @@ class _Wait:
         return consumer._queue.is_deliverable
 
     def stop_waiting(self) -> None:
-        """End it as if nothing had come."""
         if not self.future.done():
             self.future.set_result(None)
 
@@ -661,7 +655,6 @@ class StreamConsumer(AsyncConsumer):
             self._use.close()
 
     def fail(self, error: PenstockError) -> None:
-        """Stop with an error."""
         if not self.is_over:
             self.stop()
             self._sink.end(error)
@@ -698,7 +691,6 @@ class StreamConsumer(AsyncConsumer):
         return self._sink.room or -1
 
     def attached(self, before: int) -> None:
-        """Wait for the queue that was found."""
         if before:
             self._aio.leave(before, self)
         self._aio.join(self.number, self)

@@ -81,13 +81,11 @@ class BrokerLog:
         return self._broker.journal
 
     def spans(self) -> list[StreamSpan]:
-        """All streams."""
         with self._broker.lock:
             self._broker.check_open()
             return [_span_of(stream) for stream in self._broker.catalog.streams.values()]
 
     def span(self, name: str) -> StreamSpan:
-        """The stream of that name."""
         with self._broker.lock:
             return _span_of(self._stream(name))
 

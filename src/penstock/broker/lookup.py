@@ -103,7 +103,6 @@ def snapshot(broker: Broker, name: str) -> SnapshotDescription:
 
 
 def snapshots(broker: Broker) -> list[SnapshotDescription]:
-    """All snapshots."""
     with broker.lock:
         return [_snapshot(broker, name, position) for name, position in broker.catalog.snapshots.items()]
 

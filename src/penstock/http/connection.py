@@ -55,12 +55,10 @@ class Connection(web.RequestHandler):
         """Set by whatever comes; for whoever minds it to look at, and to take back."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and go on."""
         self.traffic.open += 1
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it out, and go on."""
         self.traffic.open -= 1
         super().connection_lost(exc)
 
@@ -98,7 +96,6 @@ class Connection(web.RequestHandler):
         self.since = self._loop.time()
 
     def end(self) -> None:
-        """The request has its answer."""
         self.request = None
         self.since = None
 
@@ -156,7 +153,6 @@ class SlowConnectionWatch:
         self._timer = self._loop.call_later(self._round_seconds, self._round)
 
     def stop(self) -> None:
-        """No more rounds."""
         self._timer.cancel()
 
     def _round(self) -> None:

@@ -116,7 +116,6 @@ def _phrase(status: int) -> str:
 
 
 def _text(error: web.HTTPException) -> str:
-    """What aiohttp says, on one line."""
     return " ".join((error.text or error.reason).split())
 
 

@@ -354,7 +354,6 @@ class HubService:
                 self.hub.disconnect_session(session, refusal, self._clock.now())
 
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
-        """What a log brings."""
         try:
             self.hub.forward(binding, messages, self._clock.now())
         except Exception as error:  # noqa: BLE001  # the log goes on, and nobody has a hole without a word
@@ -364,7 +363,6 @@ class HubService:
         self._flush_when_due()
 
     def _skipped(self, binding: Binding) -> None:
-        """What a log cannot bring."""
         self.hub.skipped(binding, self._clock.now())
         self._flush_soon()
 

@@ -125,7 +125,6 @@ class _DirectoryView:
         return known.streams if streams is None else known.numbers(streams)
 
     def _span(self, name: str, number: int) -> StreamSpan:
-        """Call it with the lock held."""
         span = self._spans.get(number)
         if span is None:
             stream, earliest = self._outline.streams[number], self.journal.earliest(number)

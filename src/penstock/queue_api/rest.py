@@ -88,16 +88,13 @@ class QueueRestApi:
         return json_response(replies.Created(queue=name, created=created))
 
     async def delete(self, request: Request) -> web.Response:
-        """Delete a queue."""
         deleted = await project_queues(self._queues, request).delete(request.match_info["name"])
         return json_response(replies.Deleted(deleted=deleted))
 
     async def list(self, request: Request) -> web.Response:
-        """All queues."""
         return json_response(replies.QueueNames(queues=await project_queues(self._queues, request).list_queues()))
 
     async def publish(self, request: Request) -> web.Response:
-        """Add a message."""
         fields = await _body(request, RestPublish)
         message = NewMessage(
             requests.from_wire(fields.payload), fields.priority, fields.ttl, fields.headers, fields.max_retries, fields.delay
@@ -117,13 +114,11 @@ class QueueRestApi:
         return json_response(_consumed(found[0]) if found else RestConsumed())
 
     async def ack(self, request: Request) -> web.Response:
-        """Settle a message."""
         fields = await _body(request, RestAck)
         project_queues(self._queues, request).ack(request.match_info["name"], fields.message_id, fields.consumer_id)
         return json_response(replies.Done())
 
     async def nack(self, request: Request) -> web.Response:
-        """Give a message back."""
         fields = await _body(request, RestNack)
         result = project_queues(self._queues, request).nack(
             request.match_info["name"], fields.message_id, fields.requeue, consumer=fields.consumer_id, error=fields.error
@@ -131,7 +126,6 @@ class QueueRestApi:
         return json_response(replies.Nacked(action=result.action))
 
     async def stats(self, request: Request) -> web.Response:
-        """The state of a queue in numbers."""
         return json_response(replies.stats(await project_queues(self._queues, request).queue_stats(request.match_info["name"])))
 
     async def consumers(self, request: Request) -> web.Response:
@@ -142,7 +136,6 @@ class QueueRestApi:
         return json_response(replies.Consumers(consumers=found, count=len(found)))
 
     async def purge(self, request: Request) -> web.Response:
-        """Remove everything that waits."""
         purged = await project_queues(self._queues, request).purge_queue(request.match_info["name"])
         return json_response(replies.Purged(purged=purged))
 

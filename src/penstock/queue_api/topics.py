@@ -97,7 +97,6 @@ class ProjectTopics:
         return Events(events=events, next_offset=max(first, stop))
 
     def stats(self, room: str) -> RoomStats:
-        """What a room holds."""
         name = self._name(Verb.READ, room)
         stream = self._found(name, room)
         first, after = stream.earliest, stream.next_offset

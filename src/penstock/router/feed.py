@@ -57,7 +57,6 @@ class ClosedSource:
         return others
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done."""
         self._decided[_key(received)] = 0
 
     def nack(self, received: SourceMessage, delay: int) -> None:

@@ -222,7 +222,6 @@ class Mediator:
         return lines
 
     def breaker(self, url: str) -> Breaker:
-        """The breaker of a target."""
         try:
             return self._by_url[url]
         except KeyError:

@@ -88,7 +88,6 @@ class Router:
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
-        """Route a batch of a queue."""
         now = self._steady()
         self._batch += 1
         name, number = feed.config.name, self._batch
@@ -335,7 +334,6 @@ class Router:
             )
 
     def update_pool(self, config: PoolConfig) -> None:
-        """Other limits for a pool, at once."""
         runner = self.runners.get(config.code)
         if runner is None:
             self._admit_pool(config)
@@ -468,7 +466,6 @@ class Router:
             self.warn(Category.PIPELINE_MAP_LEAK, Severity.WARN, text, ROUTER)
 
     async def refresh_depths(self) -> None:
-        """Ask every queue how much it holds."""
         await asyncio.gather(*(self._refresh_depth(feed) for feed in list(self.feeds.values())))
 
     async def _refresh_depth(self, feed: Feed) -> None:

@@ -141,7 +141,6 @@ class _Place:
         return self.loop.is_running() and self._process == os.getpid()
 
     async def do(self, work: Work[T]) -> T:
-        """Do something, here."""
         return await work(await asyncio.shield(self.opening))
 
     def submit(self, work: Work[T]) -> Future[T]:

@@ -39,7 +39,6 @@ class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
 
     def described(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
-        """What others are told of it."""
         offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
         lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}
         return Cursor(name, offsets, lag, self.updated_at, self.holds)

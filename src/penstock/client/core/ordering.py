@@ -19,9 +19,9 @@ class KeyedDelivery(Protocol):
     receipt: int
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # of its message
+    def offset(self) -> int: ...  # of its message
     @property
-    def ordering_key(self) -> str: ...  # noqa: D102  # never empty here
+    def ordering_key(self) -> str: ...  # never empty here
 
 
 M = TypeVar("M", bound=KeyedDelivery)

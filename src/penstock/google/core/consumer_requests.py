@@ -24,7 +24,6 @@ def pull_limit(request: Any) -> int:
 
 
 def acknowledged(request: Any) -> list[str]:
-    """The ack ids of an Acknowledge."""
     return _some(request.ack_ids)
 
 
@@ -93,7 +92,6 @@ def opened(request: Any) -> StreamOpening:
 
 
 def changed(request: Any) -> StreamChange:
-    """A later request of a stream."""
     for field in FIRST_ONLY:
         if value := getattr(request, field):
             raise InvalidArgument.of(field, value, "nothing after the first request of a stream")

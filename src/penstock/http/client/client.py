@@ -122,7 +122,6 @@ class HttpTransport:
         return _Negotiated(origin, self._options.body_limit)
 
     def _context(self) -> ssl.SSLContext:
-        """What TLS trusts and offers."""
         if self._context_made is None:
             self._context_made = self._tls or ssl.create_default_context()
             self._context_made.set_alpn_protocols(["h2", "http/1.1"] if self._options.http_version == "HTTP_2" else ["http/1.1"])

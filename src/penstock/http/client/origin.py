@@ -128,7 +128,6 @@ class Origin:
         self._grew()
 
     def offer(self, connection: Connection) -> None:
-        """This connection can take calls."""
         self._busy += 1  # as if it had just ended one
         self.release(connection)
 
@@ -158,7 +157,6 @@ class Origin:
 
     @property
     def open(self) -> int:
-        """How many connections it has."""
         return len(self._open)
 
     def close_idle(self) -> None:
@@ -167,7 +165,6 @@ class Origin:
             connection.discard()
 
     def drop(self, call: HttpCall) -> None:
-        """A call that waits here ended."""
         self._waiting.pop(call, None)
 
     def sweep(self) -> bool:
@@ -191,7 +188,6 @@ class Origin:
         await self._dialer.close()
 
     def stats(self) -> OriginStats:
-        """What there is at the moment."""
         return OriginStats(self.name, len(self._open), len(self._connecting), self._busy, len(self._waiting))
 
     def _serve(self) -> None:

@@ -89,7 +89,6 @@ def check_access(settings: Settings) -> None:
 
 
 def rules_of(settings: Settings) -> HubRules:
-    """The limits that settings say."""
     rate = RateLimit(settings.hub_rate_limit, settings.hub_rate_burst) if settings.hub_rate_limit else None
     return HubRules(
         max_message_bytes=settings.hub_max_message_bytes,

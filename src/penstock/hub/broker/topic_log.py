@@ -80,7 +80,6 @@ class TopicTail(LogFollower):
         self._replaced(self._binding, exists)
 
     def failed(self, error: BaseException) -> None:
-        """Log why the topic cannot be read."""
         log.error("the log of topic %r cannot be read, will try again: %s", self.topic, why(error))
 
 

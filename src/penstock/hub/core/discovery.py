@@ -530,7 +530,6 @@ def _literal(part: Part) -> str:
 
 
 def _bits(number: int) -> Iterable[int]:
-    """Where a number has ones."""
     while number:
         lowest = number & -number
         yield lowest.bit_length() - 1

@@ -100,7 +100,6 @@ class Hub:
         return self.state.dirty
 
     def open(self, now: int) -> Session:
-        """A connection was made."""
         session = Session(f"session-{self.state.make_id()}", self.rules, now)
         self.state.sessions[session] = None
         self.metrics.opened += 1
@@ -145,7 +144,6 @@ class Hub:
             self.state.refuse(session, refusal, now)
 
     def _take(self, session: Session, now: int, cost: int = 1) -> None:
-        """Take permits of the session's rate."""
         assert self._rate is not None
         wait, session.full_at = self._rate.take(session.full_at, now, cost)
         if not wait:
@@ -225,7 +223,6 @@ class Hub:
     # --- results of effects ----------------------------------------------------------------------------------------------------
 
     def verified(self, session: Session, effect: Verify, identity: Identity, now: int) -> None:
-        """It is known whose token it was."""
         if session.is_open:
             connection.verified(self.state, session, effect, identity, now)
 
@@ -247,11 +244,9 @@ class Hub:
         self.state.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
     def appended(self, session: Session, effect: Append, position: Position, now: int) -> None:
-        """A message is safe in its log."""
         publishing.appended(self.state, session, effect, position, now)
 
     def lost(self, session: Session, effect: Append, refusal: Refusal, now: int) -> None:
-        """A message did not get into its log."""
         publishing.lost(self.state, session, effect, refusal, now)
 
     def recovering(self, session: Session, effect: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
@@ -259,7 +254,6 @@ class Hub:
         subscriptions.recovering(self.state, session, effect, part, now, is_first=is_first)
 
     def recovered(self, session: Session, now: int) -> None:
-        """There are no more parts."""
         subscriptions.recovered(self.state, session, now)
 
     def retained(self, session: Session, effect: Retain, now: int) -> bool:
@@ -271,7 +265,6 @@ class Hub:
         subscriptions.unretained(self.state, session, effect, refusal, now)
 
     def released(self, session: Session, effect: Release, now: int) -> None:
-        """Durable subscriptions are over."""
         self.state.made.difference_update((effect.address, pattern) for pattern in effect.patterns)
         if effect.request.type == "hub:unsubscribe":
             subscriptions.unsubscribed(self.state, session, effect.request, effect.patterns[0], now)

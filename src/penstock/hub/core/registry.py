@@ -175,7 +175,6 @@ class Registry(Generic[S]):
                 yield actor
 
     def list(self, command: ListActors, now: int) -> DiscoveryResult:
-        """All, a page at a time."""
         return _page([*self._alive(now)], command.offset, command.limit)
 
     def _alive(self, now: int) -> Iterator[Actor[S]]:
@@ -247,7 +246,6 @@ def _checked_address(address: str) -> str:
 
 
 def _checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
-    """Each of them once."""
     unique = tuple(dict.fromkeys(capabilities))
     if len(unique) > MAX_CAPABILITIES:
         raise _invalid(f"capabilities are {len(unique)}", "too_many_capabilities", f"send {MAX_CAPABILITIES} at most")

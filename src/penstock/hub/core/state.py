@@ -132,11 +132,9 @@ class HubState:
                 self.push(session, len(text), (text,), now)
 
     def reply(self, context: CommandContext[C], reply: Reply) -> None:
-        """Answer a request."""
         self.say(context.session, reply, context.now, context.request, context.command)
 
     def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
-        """Say that something was not done."""
         if session.is_open:
             self.metrics.errors[refusal.code] += 1
             self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)

@@ -216,7 +216,6 @@ def deliver(state: HubState, session: Session, pattern: str, messages: Sequence[
 
 
 def ack(state: HubState, context: CommandContext[Ack]) -> Settle | None:
-    """Messages are done."""
     session, command = context.session, context.command
     wanted = dict.fromkeys((*command.ack_ids, command.ack_id) if command.ack_id else command.ack_ids)
     if not wanted:
@@ -265,7 +264,6 @@ def unsubscribe(state: HubState, context: CommandContext[Unsubscribe]) -> Releas
 
 
 def unsubscribed(state: HubState, session: Session, request: Envelope, pattern: str, now: int) -> None:
-    """Say that it is done."""
     state.say(session, Unsubscribed(pattern, now // 1000), now, request)
 
 
@@ -308,7 +306,6 @@ def _list_allowed(state: HubState, context: CommandContext[ListTopics]) -> None:
 
 
 def topic_info(state: HubState, context: CommandContext[TopicInfo]) -> None:
-    """Say what is known of a topic."""
     session, command = context.session, context.command
     topic = checked_topic(command.topic)
     if not (session.identity.may_subscribe(topic) or session.identity.may_publish(topic)):

@@ -48,7 +48,6 @@ STRIDE = 1_000_000
 
 
 def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[pa.Schema, Rows]:
-    """The messages of a range."""
     from penstock.log import arrow  # noqa: PLC0415
 
     start, stop = _range(span.stream, asked.start, asked.stop, span.earliest, span.latest)
@@ -60,7 +59,6 @@ def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[
 
 
 def event_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
-    """The events of a range."""
     from penstock.log import arrow  # noqa: PLC0415
 
     streams, start, stop = _events(scope, asked)
@@ -140,7 +138,6 @@ class LogReads:
         self.refused = 0
 
     def close(self) -> None:
-        """Take no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -275,7 +272,6 @@ class _Sink:
         self._small: list[bytes] = []
 
     def write(self, data: Any) -> int:
-        """Keep a buffer."""
         size = len(data)
         if size < SMALL:
             self._small.append(bytes(data))
@@ -291,7 +287,6 @@ class _Sink:
         """Nothing to let go of."""
 
     def taken(self) -> list[Any]:
-        """What came since the last time."""
         self._join()
         buffers, self._buffers = self._buffers, []
         return buffers

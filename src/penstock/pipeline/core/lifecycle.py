@@ -171,7 +171,6 @@ class Lives:
         return lives
 
     def dump(self) -> bytes:
-        """All of it, as short as it gets."""
         runs: list[_Run] = []
         for offset, message_id in sorted(self._published.items()):
             prefix = message_id[:-_OFFSET_DIGITS]

@@ -126,7 +126,6 @@ def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
 
 
 def _settled(lives: DataFrame) -> DataFrame:
-    """What settled lives say."""
     settled = lives.where(F.col("settled_at").isNotNull() & _is_foreign()).withColumn("moment", F.col("settled_at"))
     outcomes = {name: _one(F.col("outcome") == name) for name in ("acked", "dead_lettered", "dropped")}
     age = _age("settled_at", F.unix_micros("published_at"))
@@ -135,7 +134,6 @@ def _settled(lives: DataFrame) -> DataFrame:
 
 
 def _happened(events: DataFrame) -> DataFrame:
-    """What single events say."""
     happened = events.where(F.col("stream").isNotNull() & _is_foreign() & F.col("kind").isin("published", "leased")).withColumn(
         "moment", F.col("at")
     )

@@ -296,7 +296,6 @@ class QueueChange(msgspec.Struct, frozen=True):
 
     @property
     def has_to_be_opened(self) -> bool:
-        """Whether its source cannot be kept."""
         return (self.old.name, self.old.uri) != (self.new.name, self.new.uri)
 
 

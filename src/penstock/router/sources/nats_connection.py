@@ -281,11 +281,11 @@ class NatsConnection(asyncio.Protocol):
 
     # ── receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self.is_open = True
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self.problem = self.problem or (str(exc) if exc else "the server closed the connection")
         if self._watch:
@@ -297,7 +297,7 @@ class NatsConnection(asyncio.Protocol):
         self.ended.set()
         self.on_lost()
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
         self._unheard = 0
         if self._parts:
             self._parts.append(data)

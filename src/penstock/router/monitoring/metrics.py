@@ -74,23 +74,22 @@ _OF_POOL: list[tuple[Metric, Callable[[PoolState], float | Histogram]]] = [
 _ERRORS = _pool("errors_total", "Attempts that did not succeed, by what they came to.", "errorType")
 _PROCESSED = _metric("fc_messages_processed_total", "Messages that came to an end.", "pool", "success")
 
-_OF_QUEUE: list[tuple[Metric, Callable[[QueueMetrics, QueueCounts], float]]] = [
-    (_queue("messages_received_total", _CAME), lambda metrics, counts: counts.received),
-    (_queue("messages_consumed_total", "Messages that were acked at the queue."), lambda metrics, counts: counts.consumed),
-    (
-        _queue("messages_failed_total", "Messages given back because they could not be delivered."),
-        lambda metrics, counts: counts.failed,
-    ),
+_COUNTED: list[tuple[Metric, Callable[[QueueCounts], float]]] = [
+    (_queue("messages_received_total", _CAME), lambda counts: counts.received),
+    (_queue("messages_consumed_total", "Messages that were acked at the queue."), lambda counts: counts.consumed),
+    (_queue("messages_failed_total", "Messages given back because they could not be delivered."), lambda counts: counts.failed),
     (
         _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it."),
-        lambda metrics, counts: counts.deferred,
+        lambda counts: counts.deferred,
     ),
-    (_queue("depth", "Messages in the queue."), lambda metrics, counts: metrics.pending + metrics.not_visible),
-    (_queue("pending", _READY), lambda metrics, counts: metrics.pending),
-    (_queue("not_visible", _NOT_VISIBLE), lambda metrics, counts: metrics.not_visible),
-    (_metric("fc_queue_pending_messages", _READY, "queue"), lambda metrics, counts: metrics.pending),
-    (_metric("fc_queue_in_flight_messages", _NOT_VISIBLE, "queue"), lambda metrics, counts: metrics.not_visible),
-    (_metric("fc_consumer_messages_received_total", _CAME, "consumer"), lambda metrics, counts: counts.received),
+    (_metric("fc_consumer_messages_received_total", _CAME, "consumer"), lambda counts: counts.received),
+]
+_OF_QUEUE: list[tuple[Metric, Callable[[QueueMetrics], float]]] = [
+    (_queue("depth", "Messages in the queue."), lambda metrics: metrics.pending + metrics.not_visible),
+    (_queue("pending", _READY), lambda metrics: metrics.pending),
+    (_queue("not_visible", _NOT_VISIBLE), lambda metrics: metrics.not_visible),
+    (_metric("fc_queue_pending_messages", _READY, "queue"), lambda metrics: metrics.pending),
+    (_metric("fc_queue_in_flight_messages", _NOT_VISIBLE, "queue"), lambda metrics: metrics.not_visible),
 ]
 _DEAD = _queue("messages_dead_lettered_total", "Messages that are kept as dead letters, by reason.", "reason")
 _OUTCOMES = _metric("fc_queue_messages_total", "What became of a queue's messages.", "queue", "outcome")
@@ -116,7 +115,8 @@ def router_collector(view: RouterView) -> Collector:
                 pause.wait(YIELD_SECONDS)
         for queue in snapshot.queues:
             metrics, counts = queue.metrics, queue.metrics.numbers(None, now)
-            yield from (Sample(metric, (queue.name,), value(metrics, counts)) for metric, value in _OF_QUEUE)
+            yield from (Sample(metric, (queue.name,), value(counts)) for metric, value in _COUNTED)
+            yield from (Sample(metric, (queue.name,), value(metrics)) for metric, value in _OF_QUEUE)
             yield from (Sample(_DEAD, (queue.name, reason), count) for reason, count in [*metrics.dead.items()])
             for outcome, count in (("acked", counts.consumed), ("nacked", counts.failed), ("deferred", counts.deferred)):
                 yield Sample(_OUTCOMES, (queue.name, outcome), count)

@@ -128,7 +128,10 @@ class SandboxRoutes:
         return [
             changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedRequest),
             _open("GET", "/api/config", self.config, "A configuration to try with", dict[str, Any]),
-            *(_open("POST", f"/api/test/{name}", self._target(name), f"A target: {does}", Answer) for name, does in _TARGETS.items()),
+            *(
+                _open("POST", f"/api/test/{name}", self._target(name), f"A target: {does}", Answer)
+                for name, does in _TARGETS.items()
+            ),
             _open("GET", "/api/test/stats", self.tested, "Requests to these targets", Total),
             _open("POST", "/api/test/stats/reset", self.reset_tested, "Count them from 0", Total),
             _open("POST", "/api/benchmark/process", self.measure, "A target that answers at once", Answer),

@@ -122,7 +122,7 @@ class Cursors:
         return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
 
     def holding(self) -> dict[str, int]:
-        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log for ever."""
+        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log forever."""
         with self._lock:
             return {name: bookmark.updated_at for name, bookmark in self._bookmarks.items() if bookmark.holds}
 

@@ -200,7 +200,7 @@ class _Worker(StreamConsumer):
         """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
         self._full_name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
         self.window = PushWindow(MAX_WINDOW)
-        """What the endpoint has earned; another one begins anew."""
+        """What the endpoint has earned; another one starts again."""
         self._is_resting = False
         """Something failed inside a moment ago."""
         self._timer: asyncio.TimerHandle | None = None

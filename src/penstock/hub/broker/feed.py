@@ -49,7 +49,7 @@ class BrokerTopicLogs:
     def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int) -> None:
         self._aio, self._broker = aio, aio.broker
         self._limits, self._retention = limits, retention
-        # A broker in memory begins anew with each run, and its numbers with it.
+        # A broker in memory starts again with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
         self._appends = TopicAppender(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
@@ -277,7 +277,7 @@ class BrokerTopicLogs:
                 tail.look()
 
     async def _renew(self, binding: Binding) -> None:
-        """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
+        """Durable subscriptions of a topic that is gone are empty forever: make them again, from the new beginning."""
         for kept in await self._aio.call(self._durable.all):
             if self._binding(kept) is binding:
                 async with self._turns.setdefault(kept.address, asyncio.Lock()):

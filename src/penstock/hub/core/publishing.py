@@ -49,7 +49,7 @@ def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
     given = request.message_id or None  # an empty one names nothing
     key: Key | None = None
     if given is not None:
-        # Clients number their publishes anew with each session, so neither actor nor id tells a repeat from a new message.
+        # Clients start to number their publishes with each session, so neither actor nor id tells a repeat from a new message.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
         heard = state.seen.find(key, now)
         if heard is not None:

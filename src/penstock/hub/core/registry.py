@@ -198,7 +198,7 @@ class Registry(Generic[S]):
 
     def _await_expiry(self, actor: Actor[S]) -> None:
         if len(self._by_expiry) >= 2 * len(self._actors) + _SLACK:
-            # Renewals and departures leave outdated entries behind. Now every second entry is one: begin anew, which costs each
+            # Renewals and departures leave outdated entries behind. Now every second entry is one: start again, which costs each
             # of them a constant share.
             self._by_expiry = [(other.expires_at, other.address) for other in self._actors.values()]
             heapq.heapify(self._by_expiry)

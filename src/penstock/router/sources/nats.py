@@ -3,7 +3,7 @@
 poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
 ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
 nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
-extend  `+WPI` starts the lease anew; a longer one is a `-NAK` with a delay, which can still be acked
+extend  `+WPI` starts the lease again; a longer one is a `-NAK` with a delay, which can still be acked
 """
 
 from __future__ import annotations

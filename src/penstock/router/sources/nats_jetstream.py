@@ -347,7 +347,7 @@ class Outbox:
         self._due()
 
     def extend(self, reply: bytes, seconds: int = 0) -> None:
-        """The message's lease is to begin anew; with seconds: to run for so long, whatever the consumer's leases are.
+        """The message's lease is to start again; with seconds: to run for so long, whatever the consumer's leases are.
 
         The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be handed out again, if it
         is not acked before.

@@ -81,7 +81,7 @@ class RemoteSource:
         """What is handed out, by the offset of its message: its latest delivery."""
         self._parked: dict[int, tuple[int, int]] = {}
         """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
-        not nacked at the server: so it goes back to its place when this router starts anew, which knows nothing of it."""
+        not nacked at the server: so it goes back to its place when this router starts again, which knows nothing of it."""
         self._settling = 0
         """How many deliveries are settled here and not told to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
@@ -411,7 +411,7 @@ class RemoteSource:
         try:
             failed = await channel.confirm(acks, [*nacks.values()], [(receipts, span) for span, receipts in deadlines.items()])
         except BaseException:
-            # An extension that was lost is not said again: the router says it anew. What was settled is.
+            # An extension that was lost is not said again: the router says it again. What was settled is.
             self._acks, self._nacks = acks + self._acks, nacks | self._nacks
             self._settling = len(self._acks) + len(self._nacks)
             raise

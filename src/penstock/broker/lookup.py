@@ -29,7 +29,6 @@ def find_topic(broker: Broker, name: str) -> StreamDescription | None:
 
 
 def topics(broker: Broker) -> list[StreamDescription]:
-    """All topics, in the order they were created."""
     with broker.lock:
         return [stream.describe() for stream in broker.catalog.topics.values()]
 

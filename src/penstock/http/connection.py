@@ -91,7 +91,6 @@ class Connection(web.RequestHandler):
         relay.take(transport, data, end)
 
     def begin(self, request: Request) -> None:
-        """The head is complete and the request runs."""
         self.request = request
         self.since = self._loop.time()
 
@@ -133,7 +132,6 @@ class RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: closed before a byte is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it at once, and hold nothing of it."""
         if isinstance(transport, asyncio.Transport):
             transport.abort()
         else:

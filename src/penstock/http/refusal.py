@@ -68,7 +68,6 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What the client is told of an error."""
     match error:
         case Refusal():
             return error

@@ -107,7 +107,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The host and the port of the client."""
         return peer_of(self._transport)
 
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────

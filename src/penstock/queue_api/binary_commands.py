@@ -307,7 +307,6 @@ def as_flag(value: Value, name: str) -> bool:
 
 
 def as_json(value: Value, name: str) -> object:
-    """An argument that is the text of a JSON value."""
     if not isinstance(value, bytes | str):
         raise InvalidArgument.of(name, value, "the text of a JSON value")
     try:

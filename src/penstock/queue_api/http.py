@@ -103,7 +103,6 @@ def query_value(request: Request, name: str, kind: type[Any]) -> Any:
 
 
 def status_of(refusal: Refusal) -> int:
-    """The status that this API gives an error."""
     return STATUS.get(refusal.reason, refusal.status)
 
 

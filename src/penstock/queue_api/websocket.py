@@ -95,7 +95,6 @@ class Consumers:
         return Route("GET", "/queue/{name}/ws/{consumer_id}", self.handle, operation, errors)
 
     async def handle(self, request: Request) -> web.StreamResponse:
-        """One socket, from its welcome to its end."""
         queue, consumer_id = request.match_info["name"], request.match_info["consumer_id"]
         queues = project_queues(self._queues, request)
         consumer = f"{consumer_id}#{next(self._numbers)}"

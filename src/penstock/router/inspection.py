@@ -132,7 +132,6 @@ class Inspection:
         return config
 
     def reset_breaker(self, name: str) -> bool:
-        """Close a breaker and forget its calls."""
         breaker = self._router.mediator.breakers.get(name)
         if breaker is not None:
             breaker.reset()

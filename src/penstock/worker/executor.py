@@ -203,7 +203,6 @@ class Executor:
         self._finish(run, error)
 
     def _returned(self, run: TaskRun, error: BaseException | None) -> None:
-        """A function has come back from its thread."""
         if run.timer is not None:
             run.timer.cancel()
         if run.is_over:
@@ -221,7 +220,6 @@ class Executor:
         self._finish(run, TimeLimitExceeded(task.options.time_limit or 0))
 
     def _leave(self, run: TaskRun) -> None:
-        """Wait no longer for a function in a thread."""
         self._stats.abandoned_threads += 1
         if run.timer is not None:
             run.timer.cancel()

@@ -49,7 +49,6 @@ class ClientLoop:
         return self._place is not None and self._place.is_alive
 
     async def call(self, work: Work[T]) -> T:
-        """Do something with the client; from any loop."""
         place = self._settled()
         if place.loop is asyncio.get_running_loop():
             return await place.do(work)

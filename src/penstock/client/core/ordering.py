@@ -56,7 +56,6 @@ class KeyLanes(Generic[M]):
         self._failures: dict[str, _Failure] = {}
 
     def arrive(self, delivery: M) -> Arrival[M]:
-        """A delivery has arrived."""
         key, offset = delivery.ordering_key, delivery.offset
         failure = self._failures.get(key)
         if failure is not None:

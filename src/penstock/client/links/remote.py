@@ -135,7 +135,6 @@ class RemoteLink:
     # ── what may be asked ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call an operation."""
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
         call = next(self._calls)
@@ -150,11 +149,9 @@ class RemoteLink:
         return value
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
-        """Publish to a topic, once."""
         return await self._publish(lambda call, origin: Publish(call, topic, messages, origin))
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
-        """Publish to a work queue, once."""
         return await self._publish(lambda call, origin: Enqueue(call, queue, messages, origin))
 
     async def open(
@@ -353,7 +350,6 @@ class _RemoteChannel(StreamEnd):
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        """End deliveries."""
         while len(acks) > MAX_ACKS or len(nacks) > MAX_NACKS:  # a frame has its limits
             self.settle(acks[:MAX_ACKS], nacks[:MAX_NACKS], [])
             acks, nacks = acks[MAX_ACKS:], nacks[MAX_NACKS:]
@@ -367,7 +363,6 @@ class _RemoteChannel(StreamEnd):
             self._connection.flush()  # it must be out before the work begins
 
     def answered(self, call: int, result: bytes) -> None:
-        """It is open, or acks have arrived."""
         if self._is_closed.is_set():
             return  # a server that has ended the stream knows nothing of it any more, and says so
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
@@ -389,7 +384,6 @@ class _RemoteChannel(StreamEnd):
         return [one for acks, _ in on_their_way for one in acks], [one for _, nacks in on_their_way for one in nacks]
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """End deliveries, and hear about it."""
         if self._connection.lost.is_set():
             raise Unavailable(f"the connection was lost: {self._connection.problem}")
         call = self._connection.next_call()
@@ -401,11 +395,9 @@ class _RemoteChannel(StreamEnd):
             raise Unavailable(f"the connection was lost before the answer came: {lost.problem}") from None
 
     def adjust(self, limits: Limits) -> None:
-        """Change the limits."""
         self._connection.send(frames.Adjust(self.number, limits))
 
     def closed(self, problem: str) -> None:
-        """It is over."""
         self._is_closed.set()
         if not self._opening.done():
             self._opening.set_exception(Unavailable(problem))

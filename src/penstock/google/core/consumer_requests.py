@@ -17,7 +17,6 @@ FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes
 
 
 def pull_limit(request: Any) -> int:
-    """How many messages a Pull may return at most."""
     if request.max_messages <= 0:
         raise InvalidArgument.of("max_messages", request.max_messages, "a number above 0")
     return min(int(request.max_messages), MAX_PULLED)

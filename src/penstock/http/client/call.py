@@ -72,7 +72,6 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, target: Target, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
-        """A call that is under way from now on."""
         lane = self._lanes.get(timeout)
         if lane is None:
             lane = self._new_lane(timeout)

@@ -160,7 +160,6 @@ class Origin:
         return len(self._open)
 
     def close_idle(self) -> None:
-        """Close what is kept for calls to come."""
         for connection in [each for each in self._free if not each.load]:
             connection.discard()
 

@@ -58,7 +58,6 @@ def begin(state: HubState, session: Session, request: Envelope, now: int) -> Non
 
 
 def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
-    """Ask who it is, once the version fits."""
     session, request, command, now = context.session, context.request, context.command, context.now
     if session.state is not State.CONNECTING:
         raise Refusal(
@@ -85,7 +84,6 @@ def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
 
 
 def verified(state: HubState, session: Session, effect: Verify, identity: Identity, now: int) -> None:
-    """The session is somebody's, or goes on to be."""
     if effect.is_refresh:
         _refreshed(state, session, effect, identity, now)
         return

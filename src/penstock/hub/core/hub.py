@@ -261,7 +261,6 @@ class Hub:
         return subscriptions.retained(self.state, session, effect, now)
 
     def unretained(self, session: Session, effect: Retain, refusal: Refusal, now: int) -> None:
-        """A durable subscription could not be made."""
         subscriptions.unretained(self.state, session, effect, refusal, now)
 
     def released(self, session: Session, effect: Release, now: int) -> None:
@@ -315,7 +314,6 @@ class Hub:
                 self.state.cut(session, closing.FAILED, now)
 
     def deliver(self, session: Session, pattern: str, batch: Sequence[Message], now: int) -> None:
-        """Send messages of a durable subscription."""
         subscriptions.deliver(self.state, session, pattern, batch, now)
 
     # --- time -----------------------------------------------------------------------------------------------------------------

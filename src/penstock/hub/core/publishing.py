@@ -114,7 +114,6 @@ def lost(state: HubState, session: Session, effect: Append, refusal: Refusal, no
 
 
 def _waiting(state: HubState, session: Session, effect: Append) -> list[tuple[Session, Envelope]]:
-    """Who waits to hear what became of a message."""
     heard = None if effect.key is None else state.seen.forget(effect.key)
     return [(session, effect.request)] if heard is None else heard.waiting
 
@@ -183,7 +182,6 @@ def checked_expiry(request: Envelope, now: int) -> int | None:
 
 
 def not_permitted(what: str, topic: str) -> Refusal:
-    """A token that does not allow something."""
     return Refusal(
         "unauthorized",
         f"the token does not allow to {what} {topic}",

@@ -125,7 +125,6 @@ class HubState:
     def say(
         self, session: Session, reply: Reply, now: int, request: Envelope | None = None, command: Command | None = None
     ) -> None:
-        """Send a reply, past whatever is held back."""
         if session.is_open:
             text = session.dialect.write(reply, session.name, request=request, command=command, now=now, make_id=self.make_id)
             if text:

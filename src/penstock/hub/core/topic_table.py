@@ -166,7 +166,6 @@ class TopicTable(Generic[S]):
         return reached
 
     def count(self, topic: str) -> int:
-        """How many a message to a topic reaches."""
         return len(self.match(topic))
 
     def names(self, prefix: str = "", offset: int = 0, limit: int | None = None) -> list[tuple[str, int]]:

@@ -80,7 +80,6 @@ _decoder = msgspec.msgpack.Decoder(Outline)
 
 
 def decode(body: bytes) -> Outline:
-    """A stored checkpoint, in outline."""
     return _decoder.decode(body)
 
 

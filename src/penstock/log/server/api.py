@@ -117,7 +117,6 @@ class LogApi:
         return await self._reads.send(request, partial(event_rows, scope, fields), fields.compression)
 
     async def dead_letters(self, request: Request) -> web.StreamResponse:
-        """The dead letters of a range of the event log."""
         fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request, Right.SEE)
         return await self._reads.send(request, partial(dead_letter_rows, scope, fields), fields.compression)
 

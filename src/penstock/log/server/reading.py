@@ -66,7 +66,6 @@ def event_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
 
 
 def dead_letter_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
-    """The dead letters of a range of the event log."""
     from penstock.log import arrow  # noqa: PLC0415
 
     streams, start, stop = _events(scope, asked)
@@ -141,7 +140,6 @@ class LogReads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run something in one of the threads."""
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def send(self, request: Request, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> web.StreamResponse:
@@ -248,7 +246,6 @@ class _Read:
             return self._sink.taken()
 
     def close(self) -> None:
-        """End it, and let go of the journal's reader."""
         with self._lock:
             self._is_over = True
             if self._rows is not None and hasattr(self._rows, "close"):

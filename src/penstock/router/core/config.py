@@ -279,12 +279,10 @@ class PoolChange(msgspec.Struct, frozen=True):
 
     @property
     def has_new_concurrency(self) -> bool:
-        """Whether it may do more or less at a time."""
         return self.old.concurrency != self.new.concurrency
 
     @property
     def has_new_rate(self) -> bool:
-        """Whether it may do more or less a minute."""
         return self.old.rate_per_minute != self.new.rate_per_minute
 
 

@@ -136,7 +136,6 @@ class BatchGroups:
         return len(self._left)
 
     def add(self, batch: int, group: str) -> None:
-        """A message of this batch and group has come."""
         key = batch, group
         self._left[key] = self._left.get(key, 0) + 1
 

@@ -487,5 +487,4 @@ class Pool:
 
 
 def capacity_of(concurrency: int) -> int:
-    """How many messages may wait in a pool."""
     return max(concurrency * CAPACITY_FACTOR, LEAST_CAPACITY)

@@ -130,7 +130,6 @@ class Warnings:
         return len(fresh)
 
     def clear(self) -> int:
-        """Forget all of them; how many there were."""
         count = len(self._kept)
         self._kept.clear()
         self._latest.clear()

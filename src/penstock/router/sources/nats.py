@@ -102,7 +102,6 @@ class NatsSource:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it is connected, as far as it knows."""
         return self._link is not None
 
     async def start(self) -> None:
@@ -416,7 +415,6 @@ class NatsSource:
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done with."""
         reply = self._open.get(received.broker_id)
         # An older delivery of this message will do, but not a message of a stream that had the same name and number.
         if reply and (reply is received.receipt or delivery_of(reply).key == delivery_of(received.receipt).key):

@@ -233,7 +233,6 @@ class NatsConnection(asyncio.Protocol):
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, data: bytes) -> None:
-        """Send commands."""
         self._transport.write(data)
 
     def subscribe(self, subject: str, handler: Handler) -> bytes:
@@ -275,7 +274,6 @@ class NatsConnection(asyncio.Protocol):
         self._transport.abort()
 
     def abort(self, problem: str = "") -> None:
-        """End it now."""
         self.problem = self.problem or problem
         self._transport.abort()
 
@@ -358,7 +356,6 @@ class NatsConnection(asyncio.Protocol):
         self._need = stop + 2 - at
 
     def _error_received(self, line: bytes) -> None:
-        """A line that is no message."""
         word, _, rest = line.partition(b" ")
         match word.upper():
             case b"PING":
@@ -401,7 +398,6 @@ class NatsConnection(asyncio.Protocol):
                 answer.set_result(body)
 
     def _look(self) -> None:
-        """Ask for a sign of life now and then."""
         if self._unheard > PINGS:
             self.abort("the server gives no sign of life")
             return

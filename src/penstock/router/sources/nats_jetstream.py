@@ -194,14 +194,12 @@ class JetStream:
         return found
 
     async def info(self) -> ConsumerInfo:
-        """The consumer as it is now."""
         try:
             return await self._info()
         except _Failed as failed:
             self._refuse(failed)
 
     async def _open_subject(self) -> str:
-        """A subject whose messages the consumer takes."""
         found = self._address.subject or (await self.info()).config.filter_subject
         if not found:
             found = next(iter((await self.stream()).config.subjects), "")
@@ -335,7 +333,6 @@ class Outbox:
         self._acked: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def ack(self, reply: bytes) -> None:
-        """The message is done with."""
         self._acks.append(reply)
         self._acked.append(reply)
         if not self._is_due:
@@ -379,7 +376,6 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be sent."""
         return not (self._acks or self._naks or self._leases)
 
     def _due(self) -> None:

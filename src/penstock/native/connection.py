@@ -48,7 +48,7 @@ from penstock.wire.frames import (
     Settled,
     Welcome,
 )
-from penstock.wire.operations import operation
+from penstock.wire.operations import CONSUMING, operation
 
 if TYPE_CHECKING:
     from penstock.native.port import NativeServer
@@ -59,8 +59,6 @@ MAX_HELLO_BYTES = 4096
 """How large a frame may be before its sender has said who they are."""
 CALL_LOAD = 16
 """What an operation counts for in `max_running`, where a publish counts for one: its answer may be large."""
-CONSUMING = frozenset({"pull", "consume"})
-"""Operations that lease messages."""
 MAX_TAKEN = 100
 """How many of the last calls can be undone."""
 LOOK_SECONDS = 1.0

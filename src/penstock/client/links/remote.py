@@ -36,7 +36,7 @@ from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.address import Address, text_of
 from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
-from penstock.wire.operations import Operations
+from penstock.wire.operations import CONSUMING, QUESTIONS, Operations
 from penstock.wire.operations import operation as known
 
 P = ParamSpec("P")
@@ -51,13 +51,6 @@ MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
 MAX_UNANSWERED = 1_000
 """How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
-CONSUMING = frozenset({"pull", "consume"})
-"""Operations that lease messages."""
-QUESTIONS = (
-    *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
-    *("subscription_stats", "queue_stats", "queue_consumers", "dead_letter"),
-)
-"""Operations that begin like this change nothing."""
 
 MAX_ACKS, MAX_NACKS = 100_000, 1_000
 """How many a frame carries; a nack may bear a long error."""

@@ -33,8 +33,8 @@ Send = Callable[[int], Awaitable[None]]
 @asynccontextmanager
 async def by_penstock(url: str) -> AsyncIterator[Send]:
     from penstock.http.client.allowed_addresses import AllowedAddresses
-    from penstock.http.client.answer import Answer, Failure
     from penstock.http.client.client import HttpTransport
+    from penstock.http.client.transport import Answer, Failure
     from penstock.router.options import RouterOptions
 
     transport = HttpTransport(RouterOptions(), AllowedAddresses(["127.0.0.1"]))

@@ -27,8 +27,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import SystemClock
 from penstock.http.client.allowed_addresses import AllowedAddresses
-from penstock.http.client.answer import Answer, Failure
 from penstock.http.client.client import HttpTransport
+from penstock.http.client.transport import Answer, Failure
 from penstock.router.broker_records import BrokerRecords
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.options import RouterOptions

@@ -108,7 +108,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"penstock.access", "penstock.api", "penstock.broker", "penstock.http", "penstock.wire", "aiohttp"},
     # the router: it knows a broker only where its queues or records are in one
     "penstock.router": ANY | KERNEL | {"penstock.http.client"},
-    "penstock.router.core": PURE | PURE_KERNEL | {"penstock.http.client.answer", "penstock.http.client.target"},
+    "penstock.router.core": PURE | PURE_KERNEL | {"penstock.http.client.transport", "penstock.http.client.target"},
     "penstock.router.configuration": ANY | KERNEL | {"penstock.router", "aiohttp"},
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
     "penstock.router.sources.nats_keys": ANY | KERNEL | {"cryptography"},

@@ -15,8 +15,8 @@ import uvloop
 from penstock import Broker, Message, SubscriptionOptions
 from penstock.access import ANYONE, ClientRates, Keyring, Verb
 from penstock.api import feed
-from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
+from penstock.api.service import embedded_service
 from penstock.client import PubSub
 from penstock.errors import InvalidArgument, PermissionDenied, SchemaNotFound, ServerUnreachable, Unauthenticated
 from penstock.http import Gate, TokenGate

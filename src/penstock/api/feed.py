@@ -124,7 +124,6 @@ class Feed(StreamConsumer):
 
     @property
     def connection(self) -> str | None:
-        """The address of its owner."""
         return self.owner.address if isinstance(self.owner, Addressed) else None
 
     @property
@@ -141,7 +140,6 @@ class Feed(StreamConsumer):
         self._live_by(limits)
 
     def start(self) -> None:
-        """Deliver from now on."""
         super().start()
         self.opened = opened(self.queue)
 
@@ -162,7 +160,6 @@ class Feed(StreamConsumer):
         self._sink.end(None)
 
     def fail(self, error: PenstockError) -> None:
-        """End it with an error."""
         if not self.is_over:
             self.stop()
             self._feeds.drop(self, keep_seconds=GRACE_SECONDS)
@@ -250,7 +247,6 @@ class Feed(StreamConsumer):
 
 
 def receipt_of(lease: Lease) -> int:
-    """The receipt of a live delivery."""
     return receipt(lease.offset, lease.attempt, lease.epoch)
 
 

@@ -82,10 +82,6 @@ class Operations(QueueOperations, SchemaOperations):
     async def create_topic(
         self, topic: str, retention: float | None = None, schema: str | None = None, encoding: str = "JSON"
     ) -> TopicMetadata:
-        """Create a topic. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
-
-        `schema`: what every message must fit, written as `encoding` says (JSON or BINARY).
-        """
         name = self._name(Verb.MANAGE, topic, "topic")
         if schema is not None:
             await self._change(self._topic_with_schema(name, topic, schema, encoding, retention))
@@ -100,31 +96,25 @@ class Operations(QueueOperations, SchemaOperations):
         return self._found_topic(name, topic)
 
     async def get_topic(self, topic: str) -> TopicMetadata:
-        """A topic."""
         return self._found_topic(self._name(Verb.READ, topic, "topic"), topic)
 
     async def list_topics(self) -> list[TopicMetadata]:
-        """The topics of the project."""
         found = self._now(self._topics.get_all_topics)
         return [replace(one, name=name) for one, name in self._listed(found, lambda one: one.name)]
 
     async def get_topic_settings(self, topic: str) -> TopicSettings:
-        """The settings of a topic."""
         return self._topic_settings(self._name(Verb.READ, topic, "topic"))
 
     async def update_topic(self, topic: str, changes: dict[str, Any]) -> TopicSettings:
-        """Change the `retention`, `schema` or `encoding` of a topic; what is not named stays."""
         name = self._name(Verb.MANAGE, topic, "topic")
         await self._change(self._topic_update(name, topic, changes))
         return self._topic_settings(name)
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic; its subscriptions are detached."""
         name = self._name(Verb.MANAGE, topic, "topic")
         await self._change(lambda catalog, now: catalog.delete_topic(name, now))
 
     async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
-        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
         name = self._name(Verb.PUBLISH, topic, "topic")
         return (await publish_async(self._aio, Catalog.topic, name, messages, origin=origin)).message_ids()
 
@@ -134,7 +124,6 @@ class Operations(QueueOperations, SchemaOperations):
         return (await publish_async(self._aio, Catalog.topic, name, batch)).message_ids()
 
     async def enqueue(self, queue: str, messages: list[NewMessage], origin: tuple[str, int] | None = None) -> list[str]:
-        """Publish messages to a work queue, all or none; otherwise as `publish`."""
         name = self._name(Verb.PUBLISH, queue, "queue")
         batch = originated(self._service.queues.manager.batch(name, messages, self._aio.broker.clock.now()), origin)
         return (await self._aio.publish(Catalog.work_stream, name, batch)).message_ids()
@@ -142,7 +131,6 @@ class Operations(QueueOperations, SchemaOperations):
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_subscription(self, subscription: str, topic: str, options: SubscriptionOptions) -> SubscriptionMetadata:
-        """Create a subscription that receives what is published from now on."""
         name = self._name(Verb.MANAGE, subscription, "subscription")
         topic_name = self._name(Verb.READ, topic, "topic")
         if options.dead_letter_policy is not None:
@@ -158,7 +146,6 @@ class Operations(QueueOperations, SchemaOperations):
         return await self.get_subscription(subscription)
 
     async def get_subscription(self, subscription: str) -> SubscriptionMetadata:
-        """A subscription."""
         name = self._name(Verb.READ, subscription, "subscription")
         found = self._now(self._topics.get_subscription, name)
         if found is None:
@@ -166,13 +153,11 @@ class Operations(QueueOperations, SchemaOperations):
         return self._plainly(found)
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionMetadata]:
-        """The subscriptions of the project, or those of one topic."""
         wanted = None if topic is None else self._name(Verb.READ, topic, "topic")
         found = [one for one in self._now(self._topics.get_all_subscriptions) if wanted is None or one.topic == wanted]
         return [self._plainly(one) for one, _ in self._listed(found, lambda one: one.name)]
 
     async def update_subscription(self, subscription: str, changes: dict[str, Any]) -> SubscriptionMetadata:
-        """Change options of a subscription by name; what is not named stays."""
         name = self._name(Verb.MANAGE, subscription, "subscription")
         if changes.get("dead_letter_policy") is not None:
             letters = converted(changes["dead_letter_policy"], DeadLetterPolicy, "dead_letter_policy")
@@ -182,20 +167,16 @@ class Operations(QueueOperations, SchemaOperations):
         return await self.get_subscription(subscription)
 
     async def delete_subscription(self, subscription: str) -> None:
-        """Delete a subscription with everything in it."""
         name = self._name(Verb.MANAGE, subscription, "subscription")
         await self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(name), now))
 
     async def pause_subscription(self, subscription: str) -> None:
-        """Hand out nothing to anybody until it is resumed."""
         await self._blocking(self._topics.pause, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def resume_subscription(self, subscription: str) -> None:
-        """Hand out again."""
         await self._blocking(self._topics.resume, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def subscription_stats(self, subscription: str) -> SubscriptionStats:
-        """The state of a subscription in numbers."""
         return await self._blocking(self._topics.stats, self._name(Verb.READ, subscription, "subscription"))
 
     async def seek(
@@ -205,13 +186,11 @@ class Operations(QueueOperations, SchemaOperations):
         offset: int | None = None,
         snapshot: str | None = None,
     ) -> None:
-        """Move a subscription to a publish time, an offset of its topic's log, or a snapshot."""
         name = self._name(Verb.MANAGE, subscription, "subscription")
         position = None if snapshot is None else self._name(Verb.READ, snapshot, "snapshot")
         await self._aio.call(self._topics.seek, name, time=time, offset=offset, snapshot=position)
 
     async def pull(self, subscription: str, max_messages: int = 1, wait: float = 0, ack_deadline: float | None = None) -> Pulled:
-        """Lease messages, waiting up to `wait` seconds for the first."""
         name = self._name(Verb.CONSUME, subscription, "subscription")
         check_count(max_messages, "max_messages", 1)
         span = micros(wait, "wait", maximum=MAX_PULL_SECONDS)
@@ -222,18 +201,15 @@ class Operations(QueueOperations, SchemaOperations):
         return Pulled(opened(consumer.queue), deliveries)
 
     async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
-        """The messages that would be delivered next, without leasing them."""
         name = self._name(Right.SEE, subscription, "subscription")
         most = min(check_count(max_messages, "max_messages", 1), MAX_LISTED)
         queue, waiting = await self._aio.call(backlog.upcoming, self._aio.broker, Catalog.subscription, name, most, MAX_ANSWERED)
         return Pulled(opened(queue), [Delivery.of(one.offset, one.attempts + 1, 0, one.message) for one in waiting])
 
     async def acknowledge(self, subscription: str, ack_ids: list[str]) -> list[str]:
-        """Settle deliveries for good; returns the ids that were not live any more."""
         return await self._settle(subscription, ack_ids, ACK)
 
     async def modify_ack_deadline(self, subscription: str, ack_ids: list[str], seconds: float) -> list[str]:
-        """Set deadlines to so many seconds from now; 0 gives the messages back. Returns the ids that were not live any more."""
         span = micros(seconds, "seconds", maximum=DAY // SECOND)
         return await self._settle(subscription, ack_ids, new_deadline(span))
 
@@ -254,7 +230,6 @@ class Operations(QueueOperations, SchemaOperations):
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
-        """Keep a subscription's position under a name."""
         source = self._name(Verb.READ, subscription, "subscription")
         name = self._name(Verb.MANAGE, snapshot, "snapshot")
 
@@ -266,21 +241,15 @@ class Operations(QueueOperations, SchemaOperations):
         return self._snapshot(lookup.snapshot(self._aio.broker, name))
 
     async def list_snapshots(self) -> list[SnapshotInfo]:
-        """The snapshots of the project."""
         found = self._now(lookup.snapshots, self._aio.broker)
         return [self._snapshot(one) for one, _ in self._listed(found, lambda one: one.name)]
 
     async def delete_snapshot(self, snapshot: str) -> None:
-        """Forget a snapshot."""
         await self._blocking(self._topics.delete_snapshot, self._name(Verb.MANAGE, snapshot, "snapshot"))
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first, as far as the event log goes back.
-
-        It is known by the broker's id for it, or by the id that it gives itself to a router.
-        """
         self.principal.check(Verb.READ, self.project)
         check_text(message_id, "message_id", MAX_MESSAGE_ID)
         if not message_id:
@@ -325,24 +294,19 @@ class Operations(QueueOperations, SchemaOperations):
         return stream is not None and self.principal.may(Verb.READ, *self._service.projects.split(stream.name))
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
-        """Why a message is not delivered now; None when it is not in the subscription."""
         return await self._blocking(self._topics.explain, self._name(Verb.READ, subscription, "subscription"), message_id)
 
     async def explain_backlog(self, subscription: str, limit: int = 20) -> list[Unsettled]:
-        """The oldest messages that a subscription has not settled, and what keeps each."""
         return await self._unsettled(Catalog.subscription, self._name(Verb.READ, subscription, "subscription"), limit)
 
     async def explain_queue(self, queue: str, limit: int = 20) -> list[Unsettled]:
-        """The oldest messages that a work queue has not settled, and what keeps each."""
         return await self._unsettled(Catalog.work_queue, self._name(Verb.READ, queue, "queue"), limit)
 
     async def explain_task(self, queue: str, message_id: str) -> Explanation | None:
-        """Why a message of a work queue is not delivered now; None when it is not in the queue."""
         name = self._name(Verb.READ, queue, "queue")
         return await self._aio.call(backlog.explain, self._aio.broker, Catalog.work_queue, name, message_id)
 
     async def overview(self) -> Overview:
-        """Every topic, subscription and queue that the caller may read, in numbers."""
         metadata = await self.list_subscriptions()
         now = self._aio.advance()
         found = self._listed(lookup.topics(self._aio.broker), lambda one: one.name)
@@ -363,7 +327,6 @@ class Operations(QueueOperations, SchemaOperations):
         return Overview(to_datetime(now), topics, subscriptions, queues)
 
     async def info(self) -> ServerInfo:
-        """What answers, and whether it is well."""
         broker, service, started = self._aio.broker, self._service, to_datetime(self._service.started_at)
         now = to_datetime(broker.clock.now())
         return ServerInfo(service.version, broker.is_durable, now, self.project, broker.health, started, service.log_api)
@@ -405,7 +368,6 @@ class Operations(QueueOperations, SchemaOperations):
                 return error
 
     async def _change(self, change: Callable[[Catalog, int], Event | None]) -> None:
-        """Change what exists, durably."""
         await self._blocking(self._aio.broker.change, change)
 
     def _found_topic(self, name: str, topic: str) -> TopicMetadata:
@@ -446,7 +408,6 @@ class Operations(QueueOperations, SchemaOperations):
         )
 
     def _now(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what needs nothing but memory."""
         self._aio.advance()  # so that the call finds nothing due, which it would wait for
         return function(*args, **kwargs)
 
@@ -459,5 +420,4 @@ class Operations(QueueOperations, SchemaOperations):
 
 
 def _shown(key: str, value: str) -> str:
-    """Instants as people write them."""
     return to_datetime(int(value)).isoformat() if key in {"deadline", "due"} and value.isdecimal() else value

@@ -49,7 +49,7 @@ from penstock.values.queue import (
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 366 * 86_400
 MAX_CONFIGS = 1_000
-"""So many settings are kept decoded; those of queues that are long gone must not stay for ever."""
+"""So many settings are kept decoded; those of queues that are long gone must not stay forever."""
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"

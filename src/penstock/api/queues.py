@@ -119,7 +119,6 @@ class QueueOperations:
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_queue(self, queue: str, config: QueueConfig | None = None, settings: dict[str, Any] | None = None) -> None:
-        """Create a work queue, with all settings or with some by name. AlreadyExists when there is one of that name."""
         name = self._queue_name(Verb.MANAGE, queue)
         policy, spec = queue_settings(self._manager.defaults, config, settings)
 
@@ -131,32 +130,26 @@ class QueueOperations:
             await self.queues.blocking(self._broker.broker.change, create)
 
     async def update_queue(self, queue: str, changes: dict[str, Any]) -> QueueConfig:
-        """Change settings of a work queue by name; what is not named stays."""
         return await self._call_blocking(self._manager.update, Verb.MANAGE, queue, **changes)
 
     async def delete_queue(self, queue: str) -> None:
-        """Delete a work queue with everything in it, its dead letters too."""
         await self._call_blocking(self._manager.delete, Verb.MANAGE, queue)
 
     async def list_queues(self) -> list[str]:
-        """The names of the queues that the caller may read, in the order they were created."""
         self.principal.check(Verb.READ, self.project)
         self._broker.advance()
         mine = (self.queues.projects.split(scoped) for scoped in self._manager.list())
         return [name for project, name in mine if project == self.project and self.principal.may(Verb.READ, self.project, name)]
 
     async def get_queue(self, queue: str) -> QueueConfig:
-        """The settings of a work queue."""
         return self._call(self._manager.config, Verb.READ, queue)
 
     async def queue_stats(self, queue: str) -> QueueStats:
-        """The state of a work queue in numbers."""
         connected = self._connected(self._queue_name(Verb.READ, queue))
         read = partial(backlog.queue_stats, self._broker.broker, connected=connected)
         return replace(await self._call_blocking(read, Verb.READ, queue), queue=queue)
 
     async def queue_consumers(self, queue: str, max_messages: int = 100) -> list[QueueConsumer]:
-        """The consumers of a work queue, and up to `max_messages` of what each holds, oldest first."""
         check_count(max_messages, "max_messages", 0)
         connected = self._connected(self._queue_name(Verb.READ, queue))
         return self._call(partial(self._consumers, connected, max_messages), Verb.READ, queue)
@@ -170,14 +163,12 @@ class QueueOperations:
         ack_deadline: float | None = None,
         prefetch: int | None = None,
     ) -> list[QueueMessage]:
-        """Lease messages, waiting up to `wait` seconds for the first."""
         found = await self.lease(
             queue, consumer, max_messages=max_messages, wait=wait, ack_deadline=ack_deadline, prefetch=prefetch
         )
         return [one.opened() for one in found]
 
     async def ack_messages(self, queue: str, message_ids: list[str], consumer: str | None = None) -> dict[str, str]:
-        """Settle messages for good; returns, by id, why some could not be."""
         return _reasons(self.ack_many(queue, message_ids, consumer))
 
     async def nack_messages(  # noqa: PLR0917  # the arguments of an operation have names on the wire
@@ -196,43 +187,33 @@ class QueueOperations:
         return _reasons(self.nack_many(queue, message_ids, requeue, consumer=consumer, error=error, delay=delay))
 
     async def extend_message(self, queue: str, message_id: str, seconds: float, consumer: str | None = None) -> None:
-        """Set the deadline of a message that is held to `seconds` from now."""
         self._call(self._manager.extend, Verb.CONSUME, queue, message_id, seconds, consumer)
 
     async def peek_queue(self, queue: str) -> QueueMessage | None:
-        """The message that would be consumed next."""
         return await self._call_blocking(self._manager.peek, Right.SEE, queue)
 
     async def purge_queue(self, queue: str) -> int:
-        """Remove everything that waits; returns how many."""
         return await self._call_blocking(self._manager.purge, Verb.MANAGE, queue)
 
     async def pause_queue(self, queue: str) -> None:
-        """Pause delivery."""
         await self._call_blocking(self._manager.pause, Verb.MANAGE, queue)
 
     async def resume_queue(self, queue: str) -> None:
-        """Deliver again."""
         await self._call_blocking(self._manager.resume, Verb.MANAGE, queue)
 
     async def dead_letter_ids(self, queue: str) -> list[str]:
-        """The ids of the dead letters of a queue, oldest first."""
         return await self._call_blocking(self._manager.dead_letter_ids, Verb.READ, queue)
 
     async def dead_letters(self, queue: str, message_ids: list[str]) -> list[DeadLetter]:
-        """The dead letters of these ids that are there, in their order, as many as an answer holds: ask again for the rest."""
         return await self.list_dead_letters(queue, message_ids=message_ids, max_bytes=MAX_ANSWERED)
 
     async def retry_dead_letter(self, queue: str, message_id: str) -> None:
-        """Put one dead letter back into its queue."""
         await self._call_blocking(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
 
     async def redrive_dead_letters(self, queue: str, limit: int | None = None, message_ids: list[str] | None = None) -> int:
-        """Put dead letters back, all or these, oldest first; returns how many."""
         return await self._call_blocking(self._manager.redrive, Verb.MANAGE, queue, limit=limit, message_ids=message_ids)
 
     async def purge_dead_letters(self, queue: str, message_ids: list[str] | None = None) -> int:
-        """Empty the list of dead letters, or take these from it; returns how many."""
         return await self._call_blocking(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
 
     # ── for APIs in this process: typed errors, and messages as they are stored ──────────────────────────────────────────────
@@ -357,7 +338,6 @@ class QueueOperations:
         return self.queues.scoped(self.project, queue, "queue")
 
     def _call(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
-        """Call what needs nothing but memory."""
         name = self._queue_name(verb, queue)
         self._broker.advance()  # so that the call finds nothing due, which it would wait for
         with _CallerNames(queue):
@@ -390,7 +370,6 @@ class ProjectQueues(QueueOperations):
         return True
 
     async def publish(self, queue: str, message: NewMessage) -> PublishResult:
-        """Add a message; it is as safe as the broker makes it when this returns."""
         name = self._queue_name(Verb.PUBLISH, queue)
         with _CallerNames(queue):
             batch = self._manager.batch(name, [message], self._broker.broker.clock.now())

@@ -29,43 +29,35 @@ class SchemaOperations:
     project: str
 
     async def create_schema(self, schema: str, kind: str, definition: str) -> SchemaInfo:
-        """Create a schema with its first revision; `kind` is AVRO or PROTOCOL_BUFFER."""
         name = self._schema(Verb.MANAGE, schema)
         return self._shown(await self._service.schemas.create(name, _kind(kind), definition))
 
     async def get_schema(self, schema: str, revision: str | None = None) -> SchemaInfo:
-        """The newest revision of a schema, or the named one."""
         name = self._schema(Verb.READ, schema)
         return self._shown(self._service.schemas.one(name, revision and check_revision(revision, "revision")))
 
     async def list_schemas(self) -> list[SchemaInfo]:
-        """The schemas of the project, each with its newest revision."""
         self.principal.check(Verb.READ, self.project)
         named = [parse(one, SCHEMAS, "schema") for one in self._service.schemas.names(self.project)]
         mine = [name for name in named if self.principal.may(Verb.READ, self.project, name.id)]
         return [self._shown(self._service.schemas.one(name)) for name in mine]
 
     async def list_schema_revisions(self, schema: str) -> list[SchemaInfo]:
-        """The revisions of a schema, the newest first."""
         found = self._service.schemas.revisions(self._schema(Verb.READ, schema))
         newest_first = sorted(found, key=lambda one: (-one.created_at, one.revision_id))
         return [self._shown(one) for one in newest_first]
 
     async def commit_schema(self, schema: str, definition: str) -> SchemaInfo:
-        """Add a revision that messages of the one before can live with."""
         return self._shown(await self._service.schemas.commit(self._schema(Verb.MANAGE, schema), definition))
 
     async def delete_schema(self, schema: str) -> None:
-        """Forget a schema; topics that use it refuse messages from then on."""
         await self._service.schemas.delete(self._schema(Verb.MANAGE, schema))
 
     async def validate_schema(self, kind: str, definition: str) -> None:
-        """InvalidArgument for a definition that could not be stored."""
         self.principal.check(Verb.READ, self.project)
         await self._service.schemas.validate(_kind(kind), definition)
 
     async def validate_message(self, schema: str, data: bytes, encoding: str) -> None:
-        """InvalidArgument for a message that does not fit the newest revision of a schema."""
         found = self._service.schemas.one(self._schema(Verb.READ, schema))
         await self._service.schemas.validate_message(found.kind, found.definition, data, _encoding(encoding))
 

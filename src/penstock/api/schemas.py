@@ -135,7 +135,6 @@ def _check_revision(newest: SchemaRevision, definition: str) -> None:
 
 
 def check_definition(definition: str) -> None:
-    """A definition of bearable size."""
     size = check_text(definition, "schema.definition", MAX_DEFINITION_BYTES)
     if not size:
         raise InvalidArgument(f"schema.definition is 0 bytes long, expected 1 to {MAX_DEFINITION_BYTES}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from penstock import __version__
 from penstock.api.feed import Feeds
 from penstock.api.message_queue import MessageQueue
 from penstock.api.queues import Queues
 from penstock.api.schemas import Schemas
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
 from penstock.broker.consumer import DeliveryRules
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.values.projects import Projects
@@ -37,6 +39,10 @@ class Service:
         self.started_at = aio.broker.clock.now()
 
     def close(self) -> None:
-        """End every feed and every wait."""
         self.feeds.stop()
         self.queues.close()
+
+
+def embedded_service(broker: Broker) -> Service:
+    """The operations of a broker, for the running event loop. Close the service, then its `aio`, then the broker."""
+    return Service(AsyncBroker(broker), version=__version__)

@@ -40,7 +40,6 @@ class LoopCallback:
         self._is_scheduled = False
 
     def notify(self) -> None:
-        """Have it called."""
         if self._is_scheduled:
             return
         self._is_scheduled = True
@@ -134,7 +133,7 @@ class AsyncBroker:
         self.stopping = StopSignal()
         """Ends all waits that have no signal of their own."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
-        # Where time jumps, nobody else does what has become due, and who waits in this loop would wait for ever.
+        # Where time jumps, nobody else does what has become due, and who waits in this loop would wait forever.
         self._stop_listening = broker.clock.listen(LoopCallback(self._jump).notify)
 
     def close(self) -> None:

@@ -72,7 +72,6 @@ def upcoming(
 
 
 def subscription_stats(broker: Broker, name: str) -> SubscriptionStats:
-    """The state of a subscription in numbers."""
     with broker.present() as now:
         queue = broker.catalog.subscription(name)
         counters = queue.counters

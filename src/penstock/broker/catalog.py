@@ -117,7 +117,6 @@ class Catalog:
         return events.TopicCreated(number, now, name, created, spec, retention)
 
     def update_topic(self, name: str, spec: bytes, retention: int | None, now: int) -> events.TopicUpdated:
-        """Give a topic other settings."""
         stream = self.topic(name)
         stream.spec, stream.retention = spec, retention
         return events.TopicUpdated(stream.number, now, spec, retention)
@@ -181,12 +180,10 @@ class Catalog:
         return events.DocumentDropped(name, now) if self.documents.pop(name, None) is not None else None
 
     def update_snapshot(self, name: str, spec: bytes, expires_at: int | None, now: int) -> events.SnapshotUpdated:
-        """Give a snapshot other settings."""
         self.snapshots[name] = msgspec.structs.replace(self.snapshot(name), spec=spec, expires_at=expires_at)
         return events.SnapshotUpdated(name, now, spec, expires_at)
 
     def delete_snapshot(self, name: str, now: int) -> events.SnapshotDeleted:
-        """Forget a snapshot."""
         self.snapshot(name)
         del self.snapshots[name]
         return events.SnapshotDeleted(name, now)

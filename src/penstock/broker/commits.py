@@ -15,10 +15,19 @@ from penstock.broker.core.outcome import PendingDeadLetter
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
 from penstock.broker.retention import Retention
-from penstock.broker.warnings import DiscardWarnings
 from penstock.broker.writer import Placement, Ticket, Writer
-from penstock.durations import to_datetime
-from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
+from penstock.clock import monotonic
+from penstock.durations import SECOND, to_datetime
+from penstock.errors import (
+    CorruptLog,
+    JournalUnavailable,
+    PenstockError,
+    QueueFull,
+    QueueNotFound,
+    SubscriptionFull,
+    TopicNotFound,
+    Unavailable,
+)
 from penstock.ids import message_id
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
@@ -246,7 +255,7 @@ class Commits:
     def _refusal(self, stream: Stream, batch: Batch, count: int, size: int) -> PenstockError | None:
         """Why a publish cannot be taken, with `count` messages of `size` bytes already on their way."""
         if self._broker.catalog.streams.get(stream.number) is not stream:
-            return TopicNotFound(stream.name)
+            return (TopicNotFound if stream.kind == TOPIC else QueueNotFound)(stream.name)
         for queue in stream.queues:
             if not queue.has_room(batch, count, size):
                 is_work_queue = queue.number == stream.number
@@ -458,3 +467,20 @@ def _dead_letter(queue: Queue, pending_letter: PendingDeadLetter, now: int) -> S
     letter = StoredMessage(now, message.data, attributes, message.key, message.priority, 0, origin_at=origin)
     letter.size = size_of(letter)
     return letter
+
+
+class DiscardWarnings:
+    """Warns that messages were discarded for full queues."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, int]] = {}
+        """By queue: when it was last warned of, and how many messages were discarded since."""
+
+    def add(self, queue: str, count: int) -> None:
+        """Messages were discarded for a queue."""
+        warned_at, silent = self._since.get(queue, (-SECOND, 0))
+        if monotonic() - warned_at < SECOND:
+            self._since[queue] = (warned_at, silent + count)
+            return
+        self._since[queue] = (monotonic(), 0)
+        log.warning("%r is full: %d new messages were discarded for it", queue, silent + count)

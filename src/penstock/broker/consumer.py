@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 from penstock.broker.aio import AsyncBroker, LoopCallback, StopSignal
 from penstock.broker.broker import Broker
@@ -68,15 +68,12 @@ class PlainDelivery:
         """Nothing is pushed."""
 
     def transforms(self, queue: QueueDescription) -> bool:
-        """There are no transforms."""
         return False
 
     async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """All leases, unchanged."""
         return leases
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
-        """Work queues do not expire."""
         return nullcontext()
 
 
@@ -87,11 +84,11 @@ class Delivered(Protocol):
     """What names a delivery: a lease, or a `Handle`."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # as of a lease
+    def offset(self) -> int: ...  # as of a lease
     @property
-    def attempt(self) -> int: ...  # noqa: D102
+    def attempt(self) -> int: ...
     @property
-    def epoch(self) -> int: ...  # noqa: D102
+    def epoch(self) -> int: ...
 
 
 class Counts(NamedTuple):
@@ -132,7 +129,6 @@ class TakenRecord:
         return context
 
     def add(self, consumer: Consumer, leases: list[Lease]) -> None:
-        """Record what a consumer has taken."""
         self._taken.append((consumer, [Handle(lease.offset, lease.attempt, lease.epoch) for lease in leases]))
 
     def undo(self) -> None:
@@ -143,23 +139,35 @@ class TakenRecord:
         self._taken.clear()
 
 
+class Terms(TypedDict, total=False):
+    """On which terms a consumer takes.
+
+    A queue that is deleted and created again is another one: taking from it raises NotFound, unless the consumer `follows` it.
+    """
+
+    identity: str | None
+    """The holder of the leases; without one, leases belong to nobody and end by an ack id or their deadline."""
+    ack_deadline: int | None
+    prefetch: int | None
+    prefetch_bytes: int | None
+    """How much the identity may hold."""
+    key_window: int
+    """How many messages of one ordering key; while it holds one, no other consumer gets messages of that key."""
+    follows: bool
+
+
 _record: ContextVar[TakenRecord | None] = ContextVar("penstock_taken", default=None)
 
 
 class Consumer:
-    """Takes, settles and releases for one identity on one queue. Safe to use from any thread.
-
-    `identity` names the holder of the leases; without one, leases belong to nobody and end by an ack id or their deadline.
-    `prefetch` and `prefetch_bytes` bound what the identity may hold, `key_window` how many messages of one ordering key; while it
-    holds one, no other consumer gets messages of that key. A queue that is deleted and created again is another one: taking from
-    it raises NotFound, unless the consumer `follows` the name.
-    """
+    """Takes, settles and releases for one identity on one queue, as `Terms` say. Safe to use from any thread."""
 
     def __init__(
         self,
         broker: Broker,
         find: Find,
         name: str,
+        rules: DeliveryRules = PLAIN,
         *,
         identity: str | None = None,
         ack_deadline: int | None = None,
@@ -167,7 +175,6 @@ class Consumer:
         prefetch_bytes: int | None = None,
         key_window: int = 1,
         follows: bool = False,
-        rules: DeliveryRules | None = None,
     ) -> None:
         self._broker, self._find, self.name = broker, find, name
         self._rules = rules
@@ -201,8 +208,7 @@ class Consumer:
             if queue.number != self.number:
                 self._meet(queue)
             if queue.description is not self._checked:
-                if self._rules is not None:
-                    self._rules.check_pulled(queue.description)
+                self._rules.check_pulled(queue.description)
                 self._checked = queue.description
             if queue.detached:
                 raise _detached(queue)
@@ -430,30 +436,14 @@ class AsyncConsumer(Consumer):
         name: str,
         *,
         rules: DeliveryRules = PLAIN,
-        identity: str | None = None,
-        ack_deadline: int | None = None,
-        prefetch: int | None = None,
-        prefetch_bytes: int | None = None,
-        key_window: int = 1,
-        follows: bool = False,
         stopping: StopSignal | None = None,
         still: Callable[[], object] | None = None,
         connection: str | None = None,
+        **terms: Unpack[Terms],
     ) -> None:
-        super().__init__(
-            aio.broker,
-            find,
-            name,
-            identity=identity,
-            ack_deadline=ack_deadline,
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            key_window=key_window,
-            follows=follows,
-            rules=rules,
-        )
+        super().__init__(aio.broker, find, name, rules, **terms)
         self._aio = aio
-        self._check, self._transforms, self._ready, self._in_use = rules.check_pulled, rules.transforms, rules.ready, rules.in_use
+        self._transforms, self._ready, self._in_use = rules.transforms, rules.ready, rules.in_use
         self._stopping = stopping or aio.stopping
         self._still = still
         """Raises when the caller may not wait any longer: a token was revoked, or has expired."""
@@ -475,7 +465,7 @@ class AsyncConsumer(Consumer):
         with self._broker.lock:
             self._broker.check_open()
             self._queue = self._find(self._broker.catalog, self.name)
-            self._check(self.queue)
+            self._rules.check_pulled(self.queue)
             if self.queue.number != self.number:
                 self._meet(self._queue)
 
@@ -556,7 +546,6 @@ class _Wait:
 
     @property
     def identity(self) -> str | None:
-        """The name of the consumer."""
         return self._consumer.identity
 
     @property
@@ -600,7 +589,6 @@ class _Wait:
         return consumer._queue.is_deliverable
 
     def stop_waiting(self) -> None:
-        """End it as if nothing had come."""
         if not self.future.done():
             self.future.set_result(None)
 
@@ -635,27 +623,11 @@ class StreamConsumer(AsyncConsumer):
         sink: Sink,
         *,
         rules: DeliveryRules = PLAIN,
-        identity: str | None = None,
-        ack_deadline: int | None = None,
-        prefetch: int | None = None,
-        prefetch_bytes: int | None = None,
-        key_window: int = 1,
-        follows: bool = False,
         batch: int = BATCH,
         batch_bytes: int = BATCH_BYTES,
+        **terms: Unpack[Terms],
     ) -> None:
-        super().__init__(
-            aio,
-            find,
-            name,
-            rules=rules,
-            identity=identity,
-            ack_deadline=ack_deadline,
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            key_window=key_window,
-            follows=follows,
-        )
+        super().__init__(aio, find, name, rules=rules, **terms)
         self._sink = sink
         self._batch, self._batch_bytes = batch, batch_bytes
         self._callback = LoopCallback(self.look)
@@ -683,7 +655,6 @@ class StreamConsumer(AsyncConsumer):
             self._use.close()
 
     def fail(self, error: PenstockError) -> None:
-        """Stop with an error."""
         if not self.is_over:
             self.stop()
             self._sink.end(error)
@@ -720,7 +691,6 @@ class StreamConsumer(AsyncConsumer):
         return self._sink.room or -1
 
     def attached(self, before: int) -> None:
-        """Wait for the queue that was found."""
         if before:
             self._aio.leave(before, self)
         self._aio.join(self.number, self)

@@ -44,7 +44,6 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ready(self) -> int:
-        """Waiting and not delayed."""
         return self.backlog - self.in_flight - self.delayed
 
 
@@ -67,13 +66,11 @@ def queue_numbers(broker: Broker) -> list[int]:
 
 
 def topic_numbers(broker: Broker) -> list[int]:
-    """The numbers of all topics."""
     with broker.lock:
         return [stream.number for stream in broker.catalog.topics.values()]
 
 
 def queues(broker: Broker, numbers: Iterable[int]) -> list[QueueCounters]:
-    """Those of these that exist."""
     found = []
     with broker.lock:
         catalog = broker.catalog
@@ -111,7 +108,6 @@ def queues(broker: Broker, numbers: Iterable[int]) -> list[QueueCounters]:
 
 
 def topics(broker: Broker, numbers: Iterable[int]) -> list[TopicCounters]:
-    """Those of these that exist."""
     found = []
     with broker.lock:
         for number in numbers:

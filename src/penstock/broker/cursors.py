@@ -17,10 +17,10 @@ from penstock.broker.core.cursor import Place, StoredCursor, check_room, event_s
 from penstock.broker.core.stream import Stream
 from penstock.broker.log_view import BrokerLog
 from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
+from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.journal.core.ranges import Ranges
-from penstock.journal.core.span import EVENTS, StreamSpan
 from penstock.journal.directory import replace_file
-from penstock.values.cursor import Cursor
+from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Cursors:
         return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
 
     def holding(self) -> dict[str, int]:
-        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log for ever."""
+        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log forever."""
         with self._lock:
             return {name: bookmark.updated_at for name, bookmark in self._bookmarks.items() if bookmark.holds}
 

@@ -13,12 +13,10 @@ from penstock.values.subscription import SubscriptionMetadata, SubscriptionSpec,
 
 
 def topic_metadata(stream: StreamDescription) -> TopicMetadata:
-    """A topic as its user sees it."""
     return TopicMetadata(stream.name, to_datetime(stream.created_at))
 
 
 def subscription_metadata(queue: QueueDescription) -> SubscriptionMetadata:
-    """A subscription as its user sees it."""
     spec = subscription_spec(queue)
     return SubscriptionMetadata(queue.name, spec.topic, to_datetime(queue.created_at), spec.options, queue.detached)
 

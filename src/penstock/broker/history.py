@@ -56,7 +56,6 @@ class EventRecord(msgspec.Struct, gc=False):
 
     @property
     def count(self) -> int:
-        """How many events it stands for."""
         each = self.offsets if self.offsets is not None else self.names
         return 1 if each is None else len(each)
 

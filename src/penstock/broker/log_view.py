@@ -16,7 +16,7 @@ import msgspec
 from penstock.broker.core.stream import Stream
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, QueueNotFound, StreamReplaced, TopicNotFound
 from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, DeletedResource
-from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
+from penstock.journal.core.outline import EVENTS, StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
 from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
@@ -81,13 +81,11 @@ class BrokerLog:
         return self._broker.journal
 
     def spans(self) -> list[StreamSpan]:
-        """All streams."""
         with self._broker.lock:
             self._broker.check_open()
             return [_span_of(stream) for stream in self._broker.catalog.streams.values()]
 
     def span(self, name: str) -> StreamSpan:
-        """The stream of that name."""
         with self._broker.lock:
             return _span_of(self._stream(name))
 

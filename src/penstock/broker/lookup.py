@@ -29,7 +29,6 @@ def find_topic(broker: Broker, name: str) -> StreamDescription | None:
 
 
 def topics(broker: Broker) -> list[StreamDescription]:
-    """All topics, in the order they were created."""
     with broker.lock:
         return [stream.describe() for stream in broker.catalog.topics.values()]
 
@@ -103,7 +102,6 @@ def snapshot(broker: Broker, name: str) -> SnapshotDescription:
 
 
 def snapshots(broker: Broker) -> list[SnapshotDescription]:
-    """All snapshots."""
     with broker.lock:
         return [_snapshot(broker, name, position) for name, position in broker.catalog.snapshots.items()]
 

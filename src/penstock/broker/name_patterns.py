@@ -9,7 +9,6 @@ from penstock.errors import InvalidArgument
 
 
 def fitting(pattern: str, names: list[str]) -> set[str]:
-    """Those that fit as a whole."""
     found = pa.array(names, pa.string())
     try:
         fits = pc.match_substring_regex(found, rf"\A(?:{pattern})\z")

@@ -68,7 +68,6 @@ class Retention:
         self._warn(now)
 
     def is_due(self, now: int) -> bool:
-        """Whether it is time to look again."""
         return not self.due_at - INTERVAL <= now < self.due_at
 
     def _warn(self, now: int) -> None:

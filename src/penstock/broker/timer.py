@@ -29,7 +29,6 @@ class Timer:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something is due earlier than it was."""
         with self._bell:
             self._is_scheduled = True
             self._bell.notify()
@@ -54,7 +53,6 @@ class Timer:
                 self._is_scheduled = False
 
     def _work(self) -> int:
-        """Do what is due; returns how long to sleep."""
         broker = self._broker()
         if broker is None:
             return 0

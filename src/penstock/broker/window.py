@@ -100,7 +100,6 @@ class Window:
         return run[1][0].publish_at if run is not None else None
 
     def forget(self, stream: Stream, gone: Ranges) -> None:
-        """Let go of what left the log."""
         pages = sorted(stream.pages.page_numbers())
         kept: dict[int, Ranges] = {page: [] for page in pages}
         for start, stop in subtract([(page * PAGE, (page + 1) * PAGE) for page in pages], gone):
@@ -167,7 +166,6 @@ def pieces(journal: Journal, image: QueueImage) -> Iterator[RestorePart]:
 
 
 def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ranges, touched: list[int]) -> Iterator[RestorePart]:
-    """The pieces that lie in one chunk."""
     first, end = summary.first, summary.first + summary.count
     is_matched = not image.policy.filter or end <= image.high
     is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)

@@ -145,7 +145,6 @@ def dead_letter_entries(broker: Broker, number: int) -> list[DeadLetterEntry]:
 
 
 def fates(broker: Broker, number: int, offsets: Iterable[int]) -> Fates:
-    """What became of messages of a queue."""
     waiting = leased = dead = settled = 0
     with broker.present():
         queue = broker.catalog.queues.get(number)

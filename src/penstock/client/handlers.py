@@ -29,7 +29,6 @@ class Events:
         """Called when a background task has ended."""
 
     def add(self, event: str, listener: Listener) -> None:
-        """Add a listener."""
         self._check(event)
         if not callable(listener):
             raise InvalidArgument.of("listener", listener, "a function or a coroutine function")
@@ -187,7 +186,6 @@ class Dispatcher(Generic[M]):
 
     @contextmanager
     def working(self, message: M) -> Iterator[None]:
-        """The current task works on a message."""
         self._workers[message] = asyncio.current_task()
         try:
             yield

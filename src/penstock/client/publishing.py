@@ -154,11 +154,9 @@ class Sender(ABC, Generic[M]):
 
     @property
     def options(self) -> PublishOptions:
-        """The options."""
         return self._options
 
     def set_options(self, options: PublishOptions) -> None:
-        """Use other options from the next message on."""
         if not isinstance(options, PublishOptions):
             raise InvalidArgument.of("options", options, "a PublishOptions")
         self._options = options

@@ -67,7 +67,6 @@ class Settler:
         forks.own(self, "client")
 
     def use(self, channel: Channel) -> None:
-        """Settle through this channel from now on."""
         self._channel = channel
         if not self._connected.done():
             self._connected.set_result(None)
@@ -105,11 +104,9 @@ class Settler:
         return [*self._acks, *(nack.receipt for nack in self._nacks)]
 
     def begin(self, message: IncomingMessage) -> None:
-        """Work on it starts."""
         self._across(self._begin, message.receipt)
 
     def ack(self, message: IncomingMessage) -> None:
-        """Acknowledge it."""
         if threading.get_ident() == self._thread:
             receipt = message.receipt
             self._acks.append(receipt)
@@ -122,20 +119,16 @@ class Settler:
             self._across(self.ack, message)
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Requeue it."""
         self._across(self._nack, nack)
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Set another deadline of its lease."""
         self._across(self._move, message, seconds)
 
     def extend(self, receipts: list[int], seconds: float) -> None:
-        """Give leases another deadline."""
         self._deadlines.setdefault(seconds, []).extend(receipts)
         self._soon()
 
     def give_back(self, nacks: list[Nack]) -> None:
-        """Requeue deliveries."""
         for nack in nacks:
             self._nack(nack)
 
@@ -165,7 +158,6 @@ class Settler:
         return await response_to(channel.confirm(acks or [], [nack] if nack is not None else [], deadlines))
 
     def flush(self) -> None:
-        """Send everything now."""
         self._is_due = False
         if self.before_flush is not None:
             self.before_flush()
@@ -259,7 +251,6 @@ class NoSettler:
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """There is no delivery."""
         return AckResponse.INVALID
 
 
@@ -279,21 +270,17 @@ class PullSettler:
         """Nothing to do: a lease that expires counts as an attempt."""
 
     def ack(self, message: IncomingMessage) -> None:
-        """Acknowledge it."""
         self._across(message, ACK)
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Requeue it."""
         self._across(message, _of_nack(nack))
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Set another deadline of its lease."""
         self._across(message, Settlement(seconds))
 
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Settle it, and return the result."""
         settlement = ACK if acks else _of_nack(nack) if nack is not None else Settlement(seconds or 0)
         return await response_to(self._settle([message], settlement))
 
@@ -304,7 +291,6 @@ class PullSettler:
             await asyncio.wait(self._running)
 
     async def _settle(self, messages: list[IncomingMessage], settlement: Settlement) -> Sized:
-        """Call the operation; returns what failed."""
         ids = [message.ack_id for message in messages]
         if settlement.seconds is None:
             return await self._link.call(Operations.acknowledge, self._name, ids)

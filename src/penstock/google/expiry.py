@@ -30,7 +30,6 @@ class ExpirySweeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -42,7 +41,6 @@ class ExpirySweeper:
                 await task
 
     async def sweep(self) -> None:
-        """Delete what is over."""
         resources = self._resources
         if resources.broker.is_retention_held():
             return

@@ -253,7 +253,6 @@ class GrpcServer:
                 del self._streams_of[client]
 
     def _caller(self, context: Any) -> tuple[Principal, str | None]:
-        """Who calls, and by which secret."""
         if self._is_stopping:
             raise Unavailable("the server is stopping")
         if self._gate.is_open:

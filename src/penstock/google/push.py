@@ -139,11 +139,9 @@ class Pushers:
         return max(min(worker.window.size - len(worker.posts), free), 0 if worker.posts else 1)
 
     def take(self) -> None:
-        """A POST begins."""
         self._outstanding += 1
 
     def give_back(self) -> None:
-        """A POST has ended."""
         self._outstanding -= 1
         waiting, self._waiting = self._waiting, set()
         for worker in waiting:
@@ -176,7 +174,6 @@ class _PushRules:
         """It is pushed, which is right."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
-        """What is acknowledged counts as use."""
         return nullcontext()
 
 
@@ -203,7 +200,7 @@ class _Worker(StreamConsumer):
         """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
         self._full_name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
         self.window = PushWindow(MAX_WINDOW)
-        """What the endpoint has earned; another one begins anew."""
+        """What the endpoint has earned; another one starts again."""
         self._is_resting = False
         """Something failed inside a moment ago."""
         self._timer: asyncio.TimerHandle | None = None
@@ -233,7 +230,6 @@ class _Worker(StreamConsumer):
 
     @property
     def room(self) -> int:
-        """How many POSTs may begin now."""
         if self._is_resting:
             return 0
         queue = self.current()
@@ -257,7 +253,6 @@ class _Worker(StreamConsumer):
         return self._pushers.room(self)
 
     def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
-        """POST these."""
         form = self._resources.form_of(queue)
         if self._transforms(queue):
             # Transforms have taken their time, and the POST needs all of its own.

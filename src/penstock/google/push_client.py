@@ -69,7 +69,6 @@ class PushClient:
         self._told: set[tuple[str, str]] = set()
 
     async def close(self) -> None:
-        """Cut what is open."""
         await self._trusted.close()
         await self._guarded.close()
 

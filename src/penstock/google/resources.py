@@ -158,7 +158,6 @@ class Resources:
         return shown
 
     def snapshot(self, found: SnapshotDescription) -> Message:
-        """A snapshot."""
         shown = messages.Snapshot()
         shown.CopyFrom(self.parsed(messages.Snapshot, found.spec))
         shown.name = str(self.name(names.SNAPSHOTS, found.name))

@@ -206,7 +206,6 @@ class _Stream:
             self._loop.call_later(CHECK_SECONDS, self._check)
 
     async def _listen(self) -> None:
-        """Take the client's requests."""
         try:
             await self._apply(self._opening.change)
             while (data := await self._read()) is not None:

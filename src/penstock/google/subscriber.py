@@ -14,7 +14,7 @@ from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.durations import SECOND
 from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 from penstock.google import messages, wire
-from penstock.google.core import fields, snapshots, subscriptions
+from penstock.google.core import fields, subscriptions, topics
 from penstock.google.core.consumer_requests import acknowledged, modified, pull_limit
 from penstock.google.core.fields import instant
 from penstock.google.core.push_endpoints import Endpoints
@@ -224,7 +224,7 @@ class Subscriber:
             age = self._broker.oldest_age(queue, now)
             oldest = now - int(age * SECOND) if age else None
             topic = str(self._resources.name(names.TOPICS, stream.name))
-            snapshot = snapshots.new_snapshot(str(name), topic, request.labels, oldest=oldest, now=now)
+            snapshot = topics.new_snapshot(str(name), topic, request.labels, oldest=oldest, now=now)
             expires_at = instant(snapshot.expire_time, "expire_time")
             return positions.take_snapshot(
                 catalog, key, source_key, now, spec=snapshot.SerializeToString(), expires_at=expires_at
@@ -245,7 +245,7 @@ class Subscriber:
 
         def update(catalog: Catalog, now: int) -> Any:
             old = self._resources.snapshot(lookup.snapshot(self._broker, key))
-            new = snapshots.update_snapshot(old, request.snapshot, request.update_mask.paths, now=now)
+            new = topics.update_snapshot(old, request.snapshot, request.update_mask.paths, now=now)
             expires_at = instant(new.expire_time, "snapshot.expire_time")
             return catalog.update_snapshot(key, new.SerializeToString(), expires_at, now)
 

@@ -76,7 +76,6 @@ class Template:
         return cls(binding.path.replace(variable[0], name), variable[1], name, binding.body)
 
     def filled(self, match: Mapping[str, str]) -> str:
-        """The resource that a path names."""
         return self.name.format_map(match)
 
 

@@ -17,7 +17,6 @@ _SMALL = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in ran
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
     if number < 16_384:
         return _SMALL[number]
     parts = bytearray()
@@ -29,7 +28,6 @@ def varint(number: int) -> bytes:
 
 
 def field(tag: bytes, body: bytes) -> bytes:
-    """A length-delimited field."""
     return tag + varint(len(body)) + body
 
 

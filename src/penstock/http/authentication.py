@@ -41,7 +41,6 @@ class TokenGate:
         self.is_open = keyring is None and rates is None
 
     def authenticate(self, secret: str | None) -> Principal:
-        """Who calls with this secret."""
         return ANYONE if self._keyring is None else self._keyring.authenticate(secret, self._clock.now())
 
     def wait_seconds(self, principal: Principal | None, address: str) -> float:

@@ -47,7 +47,6 @@ class BodyBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether bodies wait for room."""
         return bool(self._waiting)
 
     async def take(self, share: BodyShare, size: int) -> None:
@@ -72,7 +71,6 @@ class BodyBudget:
                 self._wake()
 
     def release(self, share: BodyShare) -> None:
-        """Take back all that a body holds."""
         self.held -= share.held
         share.held = 0
         if self._favourite is share:

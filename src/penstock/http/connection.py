@@ -55,12 +55,10 @@ class Connection(web.RequestHandler):
         """Set by whatever comes; for whoever minds it to look at, and to take back."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and go on."""
         self.traffic.open += 1
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it out, and go on."""
         self.traffic.open -= 1
         super().connection_lost(exc)
 
@@ -93,12 +91,10 @@ class Connection(web.RequestHandler):
         relay.take(transport, data, end)
 
     def begin(self, request: Request) -> None:
-        """The head is complete and the request runs."""
         self.request = request
         self.since = self._loop.time()
 
     def end(self) -> None:
-        """The request has its answer."""
         self.request = None
         self.since = None
 
@@ -136,7 +132,6 @@ class RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: closed before a byte is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it at once, and hold nothing of it."""
         if isinstance(transport, asyncio.Transport):
             transport.abort()
         else:
@@ -156,7 +151,6 @@ class SlowConnectionWatch:
         self._timer = self._loop.call_later(self._round_seconds, self._round)
 
     def stop(self) -> None:
-        """No more rounds."""
         self._timer.cancel()
 
     def _round(self) -> None:

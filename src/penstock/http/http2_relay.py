@@ -131,7 +131,6 @@ class _Client(asyncio.Protocol):
         self._server: asyncio.Transport | None = None
 
     def begin(self, server: asyncio.Transport) -> None:
-        """The other end is there."""
         self._server = server
         if self.transport.is_closing():
             server.close()
@@ -139,7 +138,6 @@ class _Client(asyncio.Protocol):
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        """To the server."""
         if self._server is not None:
             self._server.write(data)
 
@@ -149,7 +147,6 @@ class _Client(asyncio.Protocol):
             self._server.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
         if self._server is not None and not self._server.is_closing():
             self._server.resume_reading()
 
@@ -169,7 +166,6 @@ class _Server(asyncio.Protocol):
         self._client = client
 
     def data_received(self, data: bytes) -> None:
-        """To the client."""
         if not self._client.transport.is_closing():
             self._client.transport.write(data)
 
@@ -178,7 +174,6 @@ class _Server(asyncio.Protocol):
         self._client.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The server reads again."""
         if not self._client.transport.is_closing():
             self._client.transport.resume_reading()
 

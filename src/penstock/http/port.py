@@ -65,7 +65,6 @@ class HttpServer:
 
     @property
     def bodies(self) -> BodyBudget:
-        """The memory that request bodies hold."""
         return self._shell.bodies
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:

@@ -68,7 +68,6 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What the client is told of an error."""
     match error:
         case Refusal():
             return error
@@ -116,7 +115,6 @@ def _phrase(status: int) -> str:
 
 
 def _text(error: web.HTTPException) -> str:
-    """What aiohttp says, on one line."""
     return " ".join((error.text or error.reason).split())
 
 

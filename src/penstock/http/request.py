@@ -72,7 +72,6 @@ class Request(web.BaseRequest):
 
     @property
     def peer(self) -> str:
-        """The host and the port of the client."""
         return peer_of(self.transport)
 
     def admission(self) -> Admission:
@@ -130,7 +129,6 @@ class Request(web.BaseRequest):
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A value that msgspec can encode, as JSON."""
     return web.Response(status=status, headers=headers, body=msgspec.json.encode(value), content_type="application/json")
 
 

@@ -109,7 +109,6 @@ class Route:
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the path's parameters."""
         return _PARAMETER.findall(self.path)
 
 

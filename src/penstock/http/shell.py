@@ -72,7 +72,6 @@ class Shell:
             await self._idle.wait()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a request."""
         started = monotonic()
         connection = request.protocol
         assert isinstance(request, Request)
@@ -169,7 +168,6 @@ class Shell:
             )
 
     def _without_route(self, request: Request, allowed: tuple[str, ...], origin: str | None) -> web.Response:
-        """404, 405, or the answer to OPTIONS."""
         if request.method == "OPTIONS" and (allowed or request.raw_path == "*"):
             answer = {"Allow": ", ".join(allowed or ("OPTIONS",))}
             if origin is not None and "Access-Control-Request-Method" in request.headers:
@@ -186,7 +184,6 @@ class Shell:
         raise Refusal(404, "no such path", reason="no_such_path", hint="GET /docs lists every operation")
 
     async def _failed(self, request: Request, errors: ErrorBody, error: Exception) -> web.StreamResponse:
-        """The answer that an error becomes."""
         if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
             raise error  # the client is gone: nobody is left to answer
         refusal = refusal_of(error)

@@ -70,7 +70,6 @@ class OriginCheck:
             )
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether a page came from this server."""
         return origin.partition("://")[2] == host and self._is_known(host)
 
     def _is_known_host(self, host: str) -> bool:

@@ -77,12 +77,10 @@ class Traffic:
         """Connections that were too slow, by what they were too slow with."""
 
     def route(self, method: str, path: str) -> RouteTraffic:
-        """The counts of a route."""
         return self.routes.setdefault((method, path), RouteTraffic())
 
 
 def traffic_collector(traffic: Traffic) -> Collector:
-    """What went through the port so far."""
 
     def collect() -> Iterator[Sample]:
         yield Sample(_OPEN, (), traffic.open)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.errors import PenstockError
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import Message, Position
+from penstock.hub.core.rules import Binding
 
 
 class Socket(Protocol):

@@ -17,12 +17,12 @@ from typing import assert_never
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated, Unavailable
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import FAILED, STOPPING, Close
 from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Settle, Verify
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import Binding
 from penstock.hub.core.session import Session
 from penstock.hub.ports import DurableDelivery, Socket, TopicLogs, Verifier
 
@@ -354,7 +354,6 @@ class HubService:
                 self.hub.disconnect_session(session, refusal, self._clock.now())
 
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
-        """What a log brings."""
         try:
             self.hub.forward(binding, messages, self._clock.now())
         except Exception as error:  # noqa: BLE001  # the log goes on, and nobody has a hole without a word
@@ -364,7 +363,6 @@ class HubService:
         self._flush_when_due()
 
     def _skipped(self, binding: Binding) -> None:
-        """What a log cannot bring."""
         self.hub.skipped(binding, self._clock.now())
         self._flush_soon()
 

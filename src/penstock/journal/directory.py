@@ -78,7 +78,6 @@ class Directory:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever stored here."""
         if (self.path / "FORMAT").exists():
             return False
         if (self.path / "high-water").exists():
@@ -122,7 +121,6 @@ class Directory:
         return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
 
     def close(self) -> None:
-        """Let others have it."""
         mark, self._mark = self._mark, None
         if mark is not None:
             os.close(mark)

@@ -48,7 +48,6 @@ class _Log:
         """How many bytes the last chunk may still grow by; less than 0 when it may not, or when there is none."""
 
     def add(self, first: int, messages: list[StoredMessage], size: int) -> None:
-        """Add a chunk."""
         # Readers in other threads look only as far as `firsts` goes.
         self.messages.append(messages)
         self.firsts.append(first)

@@ -173,7 +173,6 @@ def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a broker has the directory open."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -21,8 +21,8 @@ from penstock.ids import message_id
 from penstock.journal.core import events
 from penstock.journal.core.chunk import Chunk, Summary
 from penstock.journal.core.events import spread
-from penstock.journal.core.span import EVENTS as EVENT_LOG
-from penstock.journal.core.span import StreamSpan
+from penstock.journal.core.outline import EVENTS as EVENT_LOG
+from penstock.journal.core.outline import StreamSpan
 from penstock.values.message import StoredMessage
 
 try:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.broker.history import EventRecord
 from penstock.ids import message_id
 from penstock.journal.core.chunk import Chunk, Summary, numbers
-from penstock.journal.core.span import StreamSpan
+from penstock.journal.core.outline import StreamSpan
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXTS = pa.map_(pa.string(), pa.string())
@@ -42,11 +42,9 @@ class MessageColumns:
         """The columns that are wanted; each is made by the method of its name."""
 
     def batch(self, group: Group) -> pa.RecordBatch:
-        """One batch out of whole chunks."""
         return pa.record_batch([getattr(self, name)(group) for name in self._schema.names], schema=self._schema)
 
     def stream(self, group: Group) -> pa.Array:
-        """The same name for all."""
         return pa.repeat(pa.scalar(self._span.stream, pa.string()), _count(group))
 
     def offset(self, group: Group) -> pa.Array:
@@ -84,7 +82,6 @@ class MessageColumns:
         return _sparse(group, "attributes", TEXTS, _maps)
 
     def priority(self, group: Group) -> pa.Array:
-        """A byte each."""
         given = [bytes([c.priorities]) * s.count if isinstance(c.priorities, int) else bytes(c.priorities) for s, c in group]
         return pa.Array.from_buffers(pa.int8(), _count(group), [None, pa.py_buffer(b"".join(given))])
 
@@ -155,7 +152,6 @@ class EventColumns:
             self._details.append(cast("dict[str, str]", told.detail))  # every value was found to be a text
 
     def taken(self) -> pa.RecordBatch:
-        """The batch, and begin anew."""
         told, which = self._told, _numbers(self._which)
         streams = [None if each.stream is None else self._streams.get(each.stream) for each in told]
         queues = [None if each.queue is None else self._queues.get(each.queue) for each in told]
@@ -270,7 +266,6 @@ def _sequence_of(size: int) -> pa.Array:
 
 
 def _sequence(count: int) -> pa.Array:
-    """0, 1, 2 and so on."""
     return _sequence_of(_rounded(count)).slice(0, count)
 
 

@@ -15,8 +15,7 @@ import msgspec
 from penstock.broker import log_view
 from penstock.broker.log_view import LogNames, kind_of, names_of, not_found
 from penstock.errors import CorruptLog
-from penstock.journal.core.outline import Outline, decode
-from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.core.outline import Outline, StreamSpan, decode, stream_name
 from penstock.journal.readonly import CHANCES, ReadOnlyJournal
 from penstock.log.log import EventSpan, Spans
 from penstock.values.projects import Projects, check_project
@@ -126,7 +125,6 @@ class _DirectoryView:
         return known.streams if streams is None else known.numbers(streams)
 
     def _span(self, name: str, number: int) -> StreamSpan:
-        """Call it with the lock held."""
         span = self._spans.get(number)
         if span is None:
             stream, earliest = self._outline.streams[number], self.journal.earliest(number)

@@ -171,11 +171,9 @@ class HttpLog:
         return self._ask("GET", "/log/cursors", None, list[Cursor])
 
     def advance(self, cursor: str, offsets: Mapping[str, int], *, holds: bool | None = None) -> None:
-        """Set a cursor, made if it is new."""
         self._ask("PUT", f"/log/cursors/{_segment(cursor)}", {"offsets": dict(offsets), "holds": holds}, Any)
 
     def delete_cursor(self, cursor: str) -> None:
-        """Forget a cursor."""
         self._delete(f"/log/cursors/{_segment(cursor)}")
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -372,7 +370,6 @@ class _Patience:
         self.renew()
 
     def renew(self) -> None:
-        """There was progress."""
         self._tries = 0
         self._until = monotonic() + self._timeout
 
@@ -444,7 +441,6 @@ def _address(endpoint: str) -> tuple[bool, str, int | None, str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost" or host.endswith(".localhost")

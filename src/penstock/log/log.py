@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
-from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
-from penstock.values.cursor import Cursor
+from penstock.journal.core.outline import EVENTS, StreamSpan, stream_name
+from penstock.values.descriptions import Cursor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -161,7 +161,6 @@ class Staging:
             return dict(found.parts) if found is not None else {}
 
     def listed(self) -> list[StagedWrite]:
-        """All writes."""
         with self._lock:
             return [
                 StagedWrite(
@@ -187,7 +186,6 @@ class Staging:
             self._claimed.add(write)
 
     def release(self, write: str) -> None:
-        """Let a write change again."""
         with self._lock:
             self._claimed.discard(write)
 
@@ -240,7 +238,6 @@ class Staging:
             replace_file(directory / _MANIFEST, msgspec.msgpack.encode(manifest))
 
     def manifest(self, write: str) -> Manifest:
-        """What a commit was decided for."""
         path = self.directory(write) / _MANIFEST
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
@@ -248,11 +245,9 @@ class Staging:
             raise CorruptLog(str(self.root), f"the staged write {write!r}", str(error)) from error
 
     def path(self, write: str, part: str) -> Path:
-        """Where a part is."""
         return self.directory(write) / f"{part}{_PART}"
 
     def directory(self, write: str) -> Path:
-        """Where the parts of a write are."""
         project, slash, name = write.rpartition("/")
         return self.root / (project if slash else "_") / name
 
@@ -272,7 +267,6 @@ class Staging:
             self._bytes += size
 
     def give_back(self, size: int) -> None:
-        """Count bytes out that did not stay."""
         with self._lock:
             self._bytes -= size
 
@@ -295,7 +289,6 @@ class Staging:
             self._check_owner(write, owner)
 
     def _check_owner(self, write: str, owner: str) -> None:
-        """Call it with the lock held."""
         known = self._writes.get(write)
         if owner and known is not None and any(info.owner not in {"", owner} for info in known.parts.values()):
             error = PermissionDenied("stage", f"parts of write {write.rpartition('/')[2]}, which another token has staged")
@@ -303,7 +296,6 @@ class Staging:
             raise error
 
     def _check_open(self, write: str) -> None:
-        """Call it with the lock held."""
         if write in self._claimed:
             raise FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
 
@@ -355,7 +347,6 @@ class Upload:
         self.close()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take some more of it."""
         with self._lock, _disk(self._coming):
             self._staging.take(len(data), self._size + len(data))
             self._size += len(data)

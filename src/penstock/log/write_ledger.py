@@ -56,7 +56,6 @@ class Ledger(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all rows are published."""
         return self.done == self.rows
 
     def passed(self, until: int, turns: int, now: int) -> Ledger:
@@ -125,7 +124,6 @@ _decoder = msgspec.msgpack.Decoder(Ledger)
 
 
 def decode(name: str, body: bytes) -> Ledger:
-    """A stored ledger."""
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:

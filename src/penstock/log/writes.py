@@ -302,7 +302,6 @@ class Writes:
         self._queries.discard(query)
 
     def _verdict(self, key: str, write: str, batch: int) -> Verdict:
-        """What to do about a commit."""
         known = self._ledger(key)
         if not write_ledger.is_unnamed(key):
             return verdict(known, batch)

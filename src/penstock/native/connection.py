@@ -48,7 +48,7 @@ from penstock.wire.frames import (
     Settled,
     Welcome,
 )
-from penstock.wire.operations import operation
+from penstock.wire.operations import CONSUMING, operation
 
 if TYPE_CHECKING:
     from penstock.native.port import NativeServer
@@ -59,8 +59,6 @@ MAX_HELLO_BYTES = 4096
 """How large a frame may be before its sender has said who they are."""
 CALL_LOAD = 16
 """What an operation counts for in `max_running`, where a publish counts for one: its answer may be large."""
-CONSUMING = frozenset({"pull", "consume"})
-"""Operations that lease messages."""
 MAX_TAKEN = 100
 """How many of the last calls can be undone."""
 LOOK_SECONDS = 1.0
@@ -107,7 +105,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The host and the port of the client."""
         return peer_of(self._transport)
 
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,7 +120,6 @@ class Connection(asyncio.Protocol):
         self._look_in(self._server.limits.hello_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Take the frames that are complete."""
         self._heard_at = self._loop.time()
         self._arrived.append(data)
         self._take_more()
@@ -140,13 +136,11 @@ class Connection(asyncio.Protocol):
         self._streams.clear()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
         self.is_writable = False
         self._stuck_at = self._loop.time()
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
         self.is_writable = True
         for stream in self._streams.values():
             stream.feed.wake()
@@ -453,7 +447,6 @@ class Connection(asyncio.Protocol):
         self._write(frames.delivered(stream, leases))
 
     def end(self, stream: int, error: PenstockError | None) -> None:
-        """A stream is over."""
         self._streams.pop(stream, None)
         told = self._operations.for_caller(error) if error is not None and self._operations is not None else error
         self._write(frames.ended(stream, told))
@@ -471,15 +464,12 @@ class _Stream:
 
     @property
     def room(self) -> int:
-        """A batch while the client reads."""
         return BATCH if self._connection.is_writable else 0
 
     def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
-        """Send deliveries."""
         self._connection.deliver(self._number, leases)
 
     def end(self, error: PenstockError | None) -> None:
-        """Tell the client."""
         self._connection.end(self._number, error)
 
 

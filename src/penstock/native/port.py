@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+from aiohttp import web
+
 from penstock.api.service import Service
-from penstock.http import Gate, Route
+from penstock.errors import FailedPrecondition
+from penstock.http import Gate, Operation, Reply, Request, Route, json_response
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.native.connection import Connection
-from penstock.native.discovery import NativeEndpoint, discovery_route
 from penstock.wire.frames import VERSION
 
 BACKLOG = 1024
@@ -91,3 +94,29 @@ class NativeServer:
         yield Sample(_CONNECTIONS, (), len(self.connections))
         yield Sample(_STREAMS, (), len(self.service.feeds))
         yield Sample(_REQUESTS, (), self.requests)
+
+
+class NativeEndpoint(msgspec.Struct):
+    """Where the native protocol is spoken, on the same host."""
+
+    port: int
+    version: int
+    tls: bool
+
+
+def discovery_route(place: Callable[[], NativeEndpoint | None]) -> Route:
+    """The route; `place` is None where the port is closed."""
+
+    async def native(_: Request) -> web.StreamResponse:
+        found = place()
+        if found is None:
+            raise FailedPrecondition("the native port is closed", hint="start the server with --native-port")
+        return json_response(found)
+
+    operation = Operation(
+        "Where is the native port",
+        "Penstock's own clients ask before they connect.",
+        ("monitoring",),
+        replies={200: Reply("The port, on this host.", NativeEndpoint)},
+    )
+    return Route("GET", "/native", native, operation, is_open=True)

@@ -76,7 +76,6 @@ class QueryProgress:
         return True
 
     def seconds(self, now: int) -> float:
-        """Since it began."""
         return (now - self._begun) / SECOND
 
     def rate(self, now: int) -> float:

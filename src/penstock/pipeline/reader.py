@@ -66,7 +66,6 @@ class BatchReader(DataSourceReader):
         return [*parts(options, live, archived)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
         if not isinstance(partition, Part):
             return iter(())  # Spark makes one up when nothing is to be read
         keys = None if self._wanted.keys is None else sorted(self._wanted.keys)

@@ -53,7 +53,6 @@ class Part(InputPartition):
 
 
 def open_source(options: SourceOptions) -> Log:
-    """The log that the options name."""
     return open_log(endpoint=options.endpoint, path=options.path, token=options.token, project=options.project)
 
 

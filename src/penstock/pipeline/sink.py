@@ -158,7 +158,6 @@ class StreamSink(_Stager, DataSourceStreamArrowWriter):
 
 
 def _staged(told: Sequence[WriterCommitMessage | None]) -> list[StagedParts]:
-    """What tasks have said that had rows."""
     return [task for task in told if isinstance(task, StagedParts) and task.parts]
 
 
@@ -221,7 +220,6 @@ def _row(names: tuple[str, ...]) -> Callable[..., object]:
 
 
 def _values(column: pa.Array) -> Values:
-    """The cells as Python knows them."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return _quick(column)

@@ -53,7 +53,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed
 
     def initialOffset(self) -> Stored:
-        """Where a new query begins."""
         return dict(encode(self._follower.begin()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -63,7 +62,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._options.max_bytes is None else ReadMaxBytes(self._options.max_bytes)
 
     def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:
-        """Where the next batch ends."""
         if isinstance(limit, ReadAllAvailable):
             return dict(encode(self._follower.latest(decode(start))))
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -83,16 +81,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts(self._options, pieces_of(decode(start), decode(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
         assert isinstance(partition, Part), "planned above"
         return scan(self._options, self._schema, partition, streams=self._options.streams)
 
     def commit(self, end: Stored) -> None:
-        """A batch is done."""
         self._follower.commit(decode(end))
 
     def stop(self) -> None:
-        """The query has ended."""
         if self._followed is not None:
             self._followed.close()
 

@@ -44,11 +44,9 @@ class Arguments:
         self._next = 0
 
     def text(self, name: str) -> str:
-        """The next argument, as text."""
         return as_text(self.value(name), name)
 
     def value(self, name: str) -> Value:
-        """The next argument, as it came."""
         if self._next >= len(self._given):
             raise InvalidArgument(f"{name} is missing", hint=f"usage: {self._usage}")
         self._next += 1
@@ -251,7 +249,6 @@ COMMANDS: dict[str, tuple[Run, str]] = {
 
 
 async def run(queues: ProjectQueues, command: str, args: Args) -> object:
-    """Do one command."""
     known = COMMANDS.get(command)
     if known is None:
         raise Unimplemented(f"unknown command {command[:100]!r}", hint=f"known are: {', '.join(COMMANDS)}")
@@ -263,7 +260,6 @@ async def run(queues: ProjectQueues, command: str, args: Args) -> object:
 
 
 def as_text(value: Value, name: str) -> str:
-    """An argument that is text."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -311,7 +307,6 @@ def as_flag(value: Value, name: str) -> bool:
 
 
 def as_json(value: Value, name: str) -> object:
-    """An argument that is the text of a JSON value."""
     if not isinstance(value, bytes | str):
         raise InvalidArgument.of(name, value, "the text of a JSON value")
     try:

@@ -124,7 +124,7 @@ async def _peek(queues: ProjectQueues, fields: requests.QueueRequest) -> replies
     return replies.peeked(await queues.peek_queue(fields.queue))
 
 
-async def _stats(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Stats:
+async def _stats(queues: ProjectQueues, fields: requests.QueueRequest) -> object:
     return replies.stats(await queues.queue_stats(fields.queue))
 
 

@@ -70,7 +70,6 @@ class CommandApi:
         self._queues = queues
 
     async def handle(self, request: Request) -> web.StreamResponse:
-        """The answer to one command."""
         body = await request.read()
         try:
             call = calls.decode(body)
@@ -84,7 +83,6 @@ class CommandApi:
 
 
 def project_queues(queues: Queues, request: Request) -> ProjectQueues:
-    """The queues that a request is about."""
     project = request.headers.get(PROJECT_HEADER)
     if project is not None and re.fullmatch(_PROJECT, project) is None:
         raise InvalidArgument.of(PROJECT_HEADER, project, "up to 100 letters, digits, '-', '_', '.', ':'")
@@ -105,12 +103,10 @@ def query_value(request: Request, name: str, kind: type[Any]) -> Any:
 
 
 def status_of(refusal: Refusal) -> int:
-    """The status that this API gives an error."""
     return STATUS.get(refusal.reason, refusal.status)
 
 
 def failed(refusal: Refusal, request_id: str | None = None) -> web.Response:
-    """An error in the envelope."""
     hint = HINTS.get(refusal.reason, refusal.hint)
     body = _encode(Failed(False, request_id, None, refusal.message, refusal.reason, hint))
     return web.Response(status=status_of(refusal), headers=refusal.headers, body=body, content_type="application/json")
@@ -120,7 +116,6 @@ ENVELOPE_ERRORS = ErrorBody(failed, Failed)
 
 
 def command_route(queues: Queues) -> Route:
-    """The route of all commands."""
     return Route("POST", PATH, CommandApi(queues).handle, _operation(), ENVELOPE_ERRORS)
 
 
@@ -145,7 +140,6 @@ def _operation() -> Operation:
 
 
 def _answers() -> Mapping[str, Any]:
-    """The schema of good answers."""
     kinds = list(dict.fromkeys(kind for command in COMMANDS.values() for kind in command.answer))
     return {
         "type": "object",

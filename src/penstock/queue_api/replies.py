@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -171,34 +171,17 @@ class DeadLettersReply(Answer, kw_only=True):
     count: int
 
 
-class Stats(Answer, kw_only=True):
-    """The state of a queue in numbers. The totals stand twice: as specification 003 and as the SDKs call them."""
-
-    queue: str
-    depth: int
-    consumers: int
-    published_total: int
-    consumed_total: int
-    acked_total: int
-    nacked_total: int
-    dead_lettered_total: int
-    avg_wait_time_ms: float
-    oldest_message_age_secs: float
-    delayed: int
-    in_flight: int
-    in_flight_bytes: int
-    backlog_bytes: int
-    expired_total: int
-    dead_letters: int
-    dead_letters_evicted_total: int
-    ttl_expired_total: int
-    discarded_total: int
-    paused: bool
-    published: int
-    consumed: int
-    acked: int
-    nacked: int
-    dead_lettered: int
+_TOTALS = ("published", "consumed", "acked", "nacked", "dead_lettered")
+Stats = msgspec.defstruct(
+    "Stats",
+    [*get_type_hints(QueueStats).items(), *((name, int) for name in _TOTALS)],
+    bases=(Answer,),
+    kw_only=True,
+    module=__name__,
+    namespace={
+        "__doc__": "The state of a queue in numbers. The totals stand twice: as specification 003 and as the SDKs call them."
+    },
+)
 
 
 class PublishedToTopic(Answer, kw_only=True):
@@ -308,10 +291,10 @@ def letter(dead: DeadLetter) -> DeadLetterReply:
     )
 
 
-def stats(numbers: QueueStats) -> Stats:
+def stats(numbers: QueueStats) -> msgspec.Struct:
     """The state of a queue in numbers."""
     given = {name: getattr(numbers, name) for name in QueueStats.__dataclass_fields__}
-    totals = {name: given[f"{name}_total"] for name in ("published", "consumed", "acked", "nacked", "dead_lettered")}
+    totals = {name: given[f"{name}_total"] for name in _TOTALS}
     return Stats(**given, **totals)
 
 

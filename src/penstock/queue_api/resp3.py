@@ -65,13 +65,11 @@ class Resp3Codec(Inbox):
         return self.waiting() + (0 if self._items is None else self._size)
 
     def answer(self, call_id: int, value: object) -> bytes:
-        """An answer on the wire."""
         out = bytearray()
         self._write(value, out)
         return bytes(out)
 
     def refusal(self, call_id: int, text: str) -> bytes:
-        """An error on the wire."""
         return b"-" + text.replace("\r", " ").replace("\n", " ").encode(errors="replace") + _END
 
     def greet(self, args: Args) -> object:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import asdict
 
 from penstock.api.queues import Queues
 from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, json_response
@@ -16,9 +17,10 @@ from penstock.http.decoding import UNREADABLE, explain
 from penstock.http.routes import Handler
 from penstock.queue_api import replies, requests
 from penstock.queue_api.calls import NESTED
+from penstock.queue_api.commands import COMMANDS
 from penstock.queue_api.http import PROJECT, project_queues, query_value, status_of
 from penstock.queue_api.websocket import Consumers
-from penstock.values.queue import Delivery, NewMessage
+from penstock.values.queue import Delivery
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -74,40 +76,32 @@ def _rendered(refusal: Refusal) -> web.Response:
 PLAIN_ERRORS = ErrorBody(_rendered, RestError)
 
 
-class QueueRestApi:
-    """Answers the paths of queues."""
+def rest_routes(queues: Queues) -> list[Route]:
+    """The routes of the paths, the WebSocket consumer among them. All but `consume` run the command of their name."""
 
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
+    def run(  # noqa: PLR0917  # a row of the table below
+        method: str,
+        path: str,
+        command: str,
+        summary: str,
+        body: type[msgspec.Struct] | None = None,
+        query: tuple[Parameter, ...] = (),
+        *,
+        is_optional: bool = False,
+    ) -> Route:
+        row = COMMANDS[command]
 
-    async def create(self, request: Request) -> web.Response:
-        """Create a queue; fine when there is one."""
-        settings = await _body(request, requests.Settings)
-        name = request.match_info["name"]
-        created = await project_queues(self._queues, request).create(name, settings.given())
-        return json_response(replies.Created(queue=name, created=created))
+        async def handler(request: Request) -> web.Response:
+            given = {} if body is None else asdict(await _body(request, body))
+            given |= {one.name: value for one in query if (value := query_value(request, one.name, int)) is not None}
+            if "name" in request.match_info:
+                given["queue"] = request.match_info["name"]
+            return json_response(await row.run(project_queues(queues, request), row.fields(**given)))
 
-    async def delete(self, request: Request) -> web.Response:
-        """Delete a queue."""
-        deleted = await project_queues(self._queues, request).delete(request.match_info["name"])
-        return json_response(replies.Deleted(deleted=deleted))
+        return _route(method, path, handler, summary, row.answer[0], body, query, is_optional=is_optional)
 
-    async def list(self, request: Request) -> web.Response:
-        """All queues."""
-        return json_response(replies.QueueNames(queues=await project_queues(self._queues, request).list_queues()))
-
-    async def publish(self, request: Request) -> web.Response:
-        """Add a message."""
-        fields = await _body(request, RestPublish)
-        message = NewMessage(
-            requests.from_wire(fields.payload), fields.priority, fields.ttl, fields.headers, fields.max_retries, fields.delay
-        )
-        result = await project_queues(self._queues, request).publish(request.match_info["name"], message)
-        return json_response(replies.Published(message_id=result.message_id, position=result.position))
-
-    async def consume(self, request: Request) -> web.Response:
-        """Take a message, waiting for it if asked to."""
-        found = await project_queues(self._queues, request).lease(
+    async def consume(request: Request) -> web.Response:
+        found = await project_queues(queues, request).lease(
             request.match_info["name"],
             request.match_info["consumer_id"],
             wait=query_value(request, "timeout", float) or 0,
@@ -116,63 +110,23 @@ class QueueRestApi:
         )
         return json_response(_consumed(found[0]) if found else RestConsumed())
 
-    async def ack(self, request: Request) -> web.Response:
-        """Settle a message."""
-        fields = await _body(request, RestAck)
-        project_queues(self._queues, request).ack(request.match_info["name"], fields.message_id, fields.consumer_id)
-        return json_response(replies.Done())
-
-    async def nack(self, request: Request) -> web.Response:
-        """Give a message back."""
-        fields = await _body(request, RestNack)
-        result = project_queues(self._queues, request).nack(
-            request.match_info["name"], fields.message_id, fields.requeue, consumer=fields.consumer_id, error=fields.error
-        )
-        return json_response(replies.Nacked(action=result.action))
-
-    async def stats(self, request: Request) -> web.Response:
-        """The state of a queue in numbers."""
-        return json_response(replies.stats(await project_queues(self._queues, request).queue_stats(request.match_info["name"])))
-
-    async def consumers(self, request: Request) -> web.Response:
-        """Who consumes a queue and what each holds."""
-        most = query_value(request, "max_messages", int)
-        queues = project_queues(self._queues, request)
-        found = await queues.queue_consumers(request.match_info["name"], 100 if most is None else most)
-        return json_response(replies.Consumers(consumers=found, count=len(found)))
-
-    async def purge(self, request: Request) -> web.Response:
-        """Remove everything that waits."""
-        purged = await project_queues(self._queues, request).purge_queue(request.match_info["name"])
-        return json_response(replies.Purged(purged=purged))
-
-
-def rest_routes(queues: Queues) -> list[Route]:
-    """The routes of the paths, the WebSocket consumer among them."""
-    api = QueueRestApi(queues)
     waiting = (
         Parameter("timeout", "Seconds to wait for a message.", requests.Wait),
         Parameter("ack_deadline", "Seconds it may be held.", requests.AckDeadline),
         Parameter("prefetch", "How many messages the consumer may hold.", requests.Prefetch),
     )
+    most = (Parameter("max_messages", "How many messages are listed of each.", requests.MostHeld),)
     return [
-        _route("POST", "/queue/{name}", api.create, "Create a queue.", replies.Created, requests.Settings, is_optional=True),
-        _route("DELETE", "/queue/{name}", api.delete, "Delete a queue with everything in it.", replies.Deleted),
-        _route("GET", "/queue/list", api.list, "List the queues.", replies.QueueNames),
-        _route("POST", "/queue/{name}/publish", api.publish, "Add a message.", replies.Published, RestPublish),
-        _route("GET", "/queue/{name}/consume/{consumer_id}", api.consume, "Take a message.", RestConsumed, parameters=waiting),
-        _route("POST", "/queue/{name}/ack", api.ack, "Settle a message.", replies.Done, RestAck),
-        _route("POST", "/queue/{name}/nack", api.nack, "Give a message back.", replies.Nacked, RestNack),
-        _route("GET", "/queue/{name}/stats", api.stats, "The state of a queue in numbers.", replies.Stats),
-        _route(
-            "GET",
-            "/queue/{name}/consumers",
-            api.consumers,
-            "Who consumes a queue and what each holds.",
-            replies.Consumers,
-            parameters=(Parameter("max_messages", "How many messages are listed of each.", requests.MostHeld),),
-        ),
-        _route("POST", "/queue/{name}/purge", api.purge, "Remove everything that waits.", replies.Purged),
+        run("POST", "/queue/{name}", "queue.create", "Create a queue.", requests.Settings, is_optional=True),
+        run("DELETE", "/queue/{name}", "queue.delete", "Delete a queue with everything in it."),
+        run("GET", "/queue/list", "queue.list", "List the queues."),
+        run("POST", "/queue/{name}/publish", "queue.publish", "Add a message.", RestPublish),
+        _route("GET", "/queue/{name}/consume/{consumer_id}", consume, "Take a message.", RestConsumed, query=waiting),
+        run("POST", "/queue/{name}/ack", "queue.ack", "Settle a message.", RestAck),
+        run("POST", "/queue/{name}/nack", "queue.nack", "Give a message back.", RestNack),
+        run("GET", "/queue/{name}/stats", "queue.stats", "The state of a queue in numbers."),
+        run("GET", "/queue/{name}/consumers", "queue.consumers", "Who consumes a queue and what each holds.", query=most),
+        run("POST", "/queue/{name}/purge", "queue.purge", "Remove everything that waits."),
         Consumers(queues).route(PLAIN_ERRORS, _parameters("/queue/{name}/ws/{consumer_id}")),
     ]
 
@@ -184,14 +138,14 @@ def _route(  # noqa: PLR0917  # a row of the table above
     summary: str,
     answer: type,
     fields: type | None = None,
+    query: tuple[Parameter, ...] = (),
     *,
-    parameters: tuple[Parameter, ...] = (),
     is_optional: bool = False,
 ) -> Route:
     operation = Operation(
         summary,
         tags=("queues",),
-        parameters=(*_parameters(path), *parameters, PROJECT),
+        parameters=(*_parameters(path), *query, PROJECT),
         body=Body(fields, required=not is_optional) if fields is not None else None,
         replies={200: Reply("Done.", answer)},
     )

@@ -78,7 +78,6 @@ class Inbox(ABC):
         """Whether the first bytes have shown that the client does not speak HTTP."""
 
     def feed(self, data: bytes) -> None:
-        """Take what arrived."""
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
@@ -258,17 +257,14 @@ class Connection(asyncio.Protocol):
         return self._transport.get_extra_info("sslcontext") is None  # TLS has no half-open connections
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone."""
         self._gone.set()
         self._arrived.set()
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It reads again."""
         self._writable.set()
 
     def finish(self) -> asyncio.Task[None]:

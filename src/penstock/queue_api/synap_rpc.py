@@ -104,15 +104,12 @@ class RpcCodec(Inbox):
         return _read(body)
 
     def answer(self, call_id: int, value: object) -> bytes:
-        """An answer on the wire."""
         return _frame([call_id, {"Ok": _tagged(value)}])
 
     def refusal(self, call_id: int, text: str) -> bytes:
-        """An error on the wire."""
         return _frame([call_id, {"Err": text.encode(errors="replace").decode()}])
 
     def greet(self, args: Args) -> object:
-        """What HELLO answers."""
         return {"server": "penstock", "proto": 1}
 
 

@@ -37,14 +37,12 @@ class ProjectTopics:
         self._project = queues.project
 
     async def publish(self, topic: str, payload: object) -> PublishedToTopic:
-        """Publish a JSON value to a topic that exists."""
         name = self._name(Verb.PUBLISH, topic)
         subscriptions = self._found(name, topic).subscriptions
         placed = await self._publish(topic, name, Message(data=_encoded(payload, "payload")))
         return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
 
     async def publish_event(self, room: str, event: str, data: object) -> EventPublished:
-        """Append an event to a room that exists."""
         name = self._name(Verb.PUBLISH, room)
         message = Message(data=_encoded(data, "data"), attributes={EVENT: event})
         placed = await self._publish(room, name, message)
@@ -97,7 +95,6 @@ class ProjectTopics:
         return Events(events=events, next_offset=max(first, stop))
 
     def stats(self, room: str) -> RoomStats:
-        """What a room holds."""
         name = self._name(Verb.READ, room)
         stream = self._found(name, room)
         first, after = stream.earliest, stream.next_offset

@@ -88,7 +88,6 @@ class Consumers:
         self._numbers = itertools.count(1)
 
     def route(self, errors: ErrorBody, parameters: tuple[Parameter, ...]) -> Route:
-        """Where they connect."""
         prefetch = Parameter("prefetch", "How many messages may be unsettled at once.", requests.Prefetch)
         operation = Operation(
             "Consume by a WebSocket.", __doc__ or "", ("queues",), (*parameters, prefetch, PROJECT), is_websocket=True
@@ -96,7 +95,6 @@ class Consumers:
         return Route("GET", "/queue/{name}/ws/{consumer_id}", self.handle, operation, errors)
 
     async def handle(self, request: Request) -> web.StreamResponse:
-        """One socket, from its welcome to its end."""
         queue, consumer_id = request.match_info["name"], request.match_info["consumer_id"]
         queues = project_queues(self._queues, request)
         consumer = f"{consumer_id}#{next(self._numbers)}"
@@ -167,7 +165,6 @@ class _Session:
             await self._socket.close(code=1001, message=b"the server is stopping")
 
     async def _end(self, error: PenstockError) -> None:
-        """Close the socket, and say why."""
         match error:
             case QueueNotFound():
                 code, reason = GONE, "the queue was deleted"

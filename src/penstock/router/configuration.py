@@ -113,7 +113,6 @@ class ConfigFile:
             raise InvalidArgument.of("config", str(path), "a file of JSON or TOML", hint="write it as .json or .toml")
 
     async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
-        """What the file says."""
         return await asyncio.to_thread(self._read, passed_over)
 
     def _read(self, passed_over: list[str] | None) -> RouterConfig:

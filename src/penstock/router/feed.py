@@ -57,7 +57,6 @@ class ClosedSource:
         return others
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done."""
         self._decided[_key(received)] = 0
 
     def nack(self, received: SourceMessage, delay: int) -> None:
@@ -263,7 +262,6 @@ class Feed:
         return self.is_running and all(consumer.is_polling(now) for consumer in self.consumers())
 
     def fed(self, code: str, now: int) -> None:
-        """Messages for this pool came from here."""
         self._fed[code] = now
 
     async def _poll(self, number: int) -> None:

@@ -103,7 +103,6 @@ def with_redriven(config: RouterConfig) -> RouterConfig:
 
 
 def options_of(settings: Settings) -> RouterOptions:
-    """How the router behaves by these settings."""
     file = settings.router_signing_secret_file
     return RouterOptions(
         fifo="strict" if settings.router_fifo == "strict" else "batch",

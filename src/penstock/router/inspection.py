@@ -132,18 +132,15 @@ class Inspection:
         return config
 
     def reset_breaker(self, name: str) -> bool:
-        """Close a breaker and forget its calls."""
         breaker = self._router.mediator.breakers.get(name)
         if breaker is not None:
             breaker.reset()
         return breaker is not None
 
     async def refresh_depths(self) -> None:
-        """Ask every queue how much it holds."""
         await self._router.refresh_depths()
 
     async def send(self, queue: str | None, body: bytes, group: str) -> SentMessage:
-        """Put a message on a queue."""
         feeds = self._router.feeds
         if not feeds:
             raise FailedPrecondition("the router has no queue", hint="give it a configuration with one")

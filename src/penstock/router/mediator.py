@@ -19,9 +19,8 @@ import msgspec
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import MAX_LENGTH
-from penstock.http.client.transport import Call, Transport
+from penstock.http.client.transport import Answer, Call, Failure, FailureKind, Transport
 from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Pointer, RoutedMessage
 from penstock.router.core.outcome import DELIVERED, TRIES, Health, Outcome, judge
@@ -127,7 +126,7 @@ class Delivery:
             return
         self.calls += 1
         self._epoch = self._breaker.epoch
-        # Signed anew: the first call may have taken longer than a target believes a signature's time.
+        # Signed again: the first call may have taken longer than a target believes a signature's time.
         self._headers = mediator.headers(self.item.pointer, self._body) or self._headers
         try:
             self._call = mediator.transport.post(
@@ -201,7 +200,7 @@ class Mediator:
         try:
             item.delivery = Delivery(self, item, done, breaker, headers, body)
         except Exception:
-            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it for ever
+            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it forever
             raise
         return None
 
@@ -223,7 +222,6 @@ class Mediator:
         return lines
 
     def breaker(self, url: str) -> Breaker:
-        """The breaker of a target."""
         try:
             return self._by_url[url]
         except KeyError:

@@ -20,7 +20,7 @@ class RouterOptions(TransportOptions):
     payload: Literal["thin", "full"] = "thin"
     """`thin`: the target is told the message's id. `full`: also its content."""
     max_attempts: int | None = None
-    """After so many attempts that failed a message is dead; None: it is tried for ever."""
+    """After so many attempts that failed a message is dead; None: it is tried forever."""
     request_timeout: float = 900
     breaker_scope: BreakerScope = "target"
     """What shares a circuit breaker: scheme, host and port; the same with the path; or all targets."""

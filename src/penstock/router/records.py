@@ -32,12 +32,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def message_id(self) -> str:
-        """The message's own id."""
         return self.item.pointer.message_id
 
     @property
     def target(self) -> str:
-        """The URL, with all that is in it."""
         return self.item.pointer.target
 
     @property

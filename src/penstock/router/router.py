@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.target import shown_target
-from penstock.http.client.transport import Transport
+from penstock.http.client.transport import Failure, FailureKind, Transport
 from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import Changes, PoolConfig, QueueChange, QueueConfig, RouterConfig, changes, shown_uri
 from penstock.router.core.group import GroupMoves
@@ -89,7 +88,6 @@ class Router:
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
-        """Route a batch of a queue."""
         now = self._steady()
         self._batch += 1
         name, number = feed.config.name, self._batch
@@ -336,7 +334,6 @@ class Router:
             )
 
     def update_pool(self, config: PoolConfig) -> None:
-        """Other limits for a pool, at once."""
         runner = self.runners.get(config.code)
         if runner is None:
             self._admit_pool(config)
@@ -469,7 +466,6 @@ class Router:
             self.warn(Category.PIPELINE_MAP_LEAK, Severity.WARN, text, ROUTER)
 
     async def refresh_depths(self) -> None:
-        """Ask every queue how much it holds."""
         await asyncio.gather(*(self._refresh_depth(feed) for feed in list(self.feeds.values())))
 
     async def _refresh_depth(self, feed: Feed) -> None:

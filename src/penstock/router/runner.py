@@ -84,7 +84,6 @@ class Runner:
         """Wall time less steady time, as of a moment ago."""
 
     def run(self) -> None:
-        """Begin what may begin."""
         self._run(self._steady())
 
     def _run(self, now: int) -> None:
@@ -116,7 +115,6 @@ class Runner:
             self._wake()
 
     def stop(self) -> None:
-        """Begin nothing any more."""
         self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -168,7 +166,6 @@ class Runner:
             self._try_again(item, DEFAULT_DELAY, now, has_failed=True)
 
     def _follow(self, item: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
-        """Do what follows from an outcome."""
         pool = self.pool
         duration = now - item.started_at
         if now >= self._skew_until:

@@ -159,7 +159,6 @@ def open_source(config: QueueConfig, context: SourceContext) -> Source:
 
 
 def schemes() -> list[str]:
-    """The schemes that are understood."""
     names = [module.name for module in pkgutil.iter_modules(sources.__path__)]
     return sorted([*(name for name in names if _module(name) is not None), *_ALIASES])
 

@@ -101,7 +101,6 @@ class Standby:
         return self._term != 0 and self._lease.is_held(self._now())
 
     def status(self) -> StandbyState:
-        """What an operator sees."""
         return StandbyState(
             instance_id=self.instance_id,
             role="PRIMARY" if self.is_primary else "STANDBY",
@@ -143,7 +142,6 @@ class Standby:
                 await self._disconnect()
 
     async def _run(self) -> None:
-        """Keep asking."""
         while not self._is_stopping or self._lease.is_ours(self._now()):
             if self._now() >= self._lease.next_at:
                 async with self._talking:
@@ -262,7 +260,6 @@ class Standby:
             log.exception("router %s did not end well as the primary", self.instance_id)
 
     async def _give_up(self) -> None:
-        """Let another router try."""
         async with self._talking:
             self._lease.refused(self._now() + self._lease.ttl)
             self._set_term(False)

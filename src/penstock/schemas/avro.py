@@ -65,7 +65,6 @@ class _Resolution:
         self._pairs = 0
 
     def check(self, reader: Type, writer: Type) -> None:
-        """Raise Problem if not."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise SchemaMismatch("the types are too many to compare")

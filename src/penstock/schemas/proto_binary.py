@@ -78,7 +78,6 @@ class _Walk:
         self._memory = 0
 
     def message(self, at: int, end: int, shape: _Shape, room: int) -> None:
-        """Walk over the fields of one message."""
         self._memory += shape.cost
         if self._memory > MAX_MEMORY:
             raise SchemaMismatch(f"the messages inside would take more than {MAX_MEMORY // 1024 // 1024} MiB of memory")

@@ -48,7 +48,6 @@ class Scope:
 
     @property
     def has_names(self) -> bool:
-        """Whether anything is declared yet."""
         return bool(self._kinds)
 
     def package(self, name: str, at: int) -> None:
@@ -59,7 +58,6 @@ class Scope:
         self._kinds.update((".".join(parts[: count + 1]), "package") for count in range(len(parts)))
 
     def declare(self, parent: str, name: ProtoToken, kind: str) -> str:
-        """Add a name to a scope and say its full form."""
         full = f"{parent}.{name.text}" if parent else name.text
         if len(full) > MAX_NAME:
             self._words.refuse(f"the full name has {len(full)} characters, expected at most {MAX_NAME}", name.at)
@@ -80,7 +78,6 @@ class Scope:
         self._uses.append((field, name, scope, at, is_map_value))
 
     def resolve(self) -> None:
-        """Give each field the full name of its type."""
         for field, name, scope, at, is_map_value in self._uses:
             full = self._found(name, scope)
             kind = self._kinds.get(full)
@@ -119,7 +116,6 @@ class FieldNumbers:
         self._names: dict[str, int] = {}
 
     def add(self, name: str, number: int, at: int) -> None:
-        """Use a number."""
         if self._what == "field" and number in _KEPT_BY_THE_LIBRARY:
             self._words.refuse(f"found {number}; the field numbers 19000 to 19999 are kept by Protocol Buffers itself", at)
         self._used.append((number, name, at))
@@ -210,7 +206,6 @@ def is_repeated(field: FieldDescriptorProto) -> bool:
 
 
 def is_required(field: FieldDescriptorProto) -> bool:
-    """Whether the field must be set."""
     return bool(field.label == FieldDescriptorProto.LABEL_REQUIRED)
 
 

@@ -52,7 +52,6 @@ class ProtoTokens:
 
     @property
     def here(self) -> ProtoToken:
-        """The next word, not taken yet."""
         return self._words[self._next]
 
     @property
@@ -61,7 +60,6 @@ class ProtoTokens:
         return self._words[min(self._next + 1, len(self._words) - 1)]
 
     def take(self) -> ProtoToken:
-        """The next word."""
         word = self._words[self._next]
         if word.kind != "end":
             self._next += 1
@@ -75,13 +73,11 @@ class ProtoTokens:
         return is_it
 
     def expect(self, text: str) -> ProtoToken:
-        """Take this name or sign."""
         if self.here.text != text or self.here.kind not in {"name", "sign"}:
             self.unexpected(repr(text))
         return self.take()
 
     def name(self, what: str) -> ProtoToken:
-        """Take a name."""
         if self.here.kind != "name":
             self.unexpected(what)
         return self.take()

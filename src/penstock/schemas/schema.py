@@ -33,7 +33,6 @@ class SchemaMismatch(Exception):
         return f"at {path}: " if path else ""
 
     def as_invalid_argument(self) -> InvalidArgument:
-        """What the caller is told of a message."""
         return InvalidArgument(f"message does not match its schema: {self.location()}{self.reason}")
 
 
@@ -55,7 +54,6 @@ def found(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text in quotes, cut to what fits in a line."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
 
 

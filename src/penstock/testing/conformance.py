@@ -151,7 +151,7 @@ def a_commit_is_stored_as_a_whole_or_not_at_all(open_journal: OpenJournal) -> No
 
 
 def a_durable_journal_remembers(open_journal: OpenJournal) -> None:
-    """The last checkpoint and every event since, whatever number of restarts; one in memory begins anew."""
+    """The last checkpoint and every event since, whatever number of restarts; one in memory starts again."""
     with _opened(open_journal) as journal:
         journal.load()
         records = _record(journal)

@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
 class Target:
     """A target on a free port of this machine, in a thread with an event loop of its own. Use it as a context manager.
 
-    `behaviour` may be changed while it runs; it is asked anew for each request. A behaviour that raises resets the connection,
+    `behaviour` may be changed while it runs; it is asked again for each request. A behaviour that raises resets the connection,
     and `stop` raises what it raised. After `stop` it can be started again, on the same port.
     """
 

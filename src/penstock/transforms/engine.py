@@ -69,7 +69,6 @@ class Program:
                 return b"S", f"its top level {found[2:] or 'uses too much memory'}"
 
     def apply(self, message: str) -> tuple[bytes, str]:
-        """What became of the message."""
         used = self._run is not None
         letter, text = self._once(message)
         if letter == b"O" and used:  # what earlier messages left behind may have filled the memory

@@ -30,7 +30,6 @@ class FairQueue(Generic[T]):
         return len(self._waiting)
 
     def wait(self, lane: Hashable, waiter: T) -> None:
-        """Queue somebody."""
         heappush(self._waiting, (max(self._used.get(lane, 0), self._level), next(self._numbers), lane, waiter))
 
     def next(self) -> T:

@@ -65,3 +65,15 @@ class SnapshotDescription(msgspec.Struct, frozen=True):
     expires_at: int | None
     spec: bytes
     """The settings as the API that took it stored them."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A named position of a reader outside the broker, and how far behind it is."""
+
+    name: str
+    offsets: dict[str, int]
+    """The next offset to read, by stream; the event log is `EVENTS`."""
+    lag: dict[str, int]
+    updated_at: int
+    holds: bool
+    """Whether retention waits for it: what it has not read yet stays in the log."""

@@ -61,13 +61,13 @@ class Leased(Protocol):
     """A delivery that is written to the wire."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # as in `Delivery`
+    def offset(self) -> int: ...  # as in `Delivery`
     @property
-    def attempt(self) -> int: ...  # noqa: D102
+    def attempt(self) -> int: ...
     @property
-    def epoch(self) -> int: ...  # noqa: D102
+    def epoch(self) -> int: ...
     @property
-    def message(self) -> StoredMessage: ...  # noqa: D102
+    def message(self) -> StoredMessage: ...
 
 
 Receipts: TypeAlias = Annotated[list[int], msgspec.Meta(max_length=MAX_RECEIPTS)]

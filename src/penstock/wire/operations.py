@@ -24,6 +24,14 @@ from penstock.values.subscription import Explanation, SubscriptionMetadata, Subs
 from penstock.wire.frames import extension
 from penstock.wire.results import Overview, Pulled, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
+CONSUMING = frozenset({"pull", "consume"})
+"""Operations that lease messages."""
+QUESTIONS = (
+    *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
+    *("subscription_stats", "queue_stats", "queue_consumers", "dead_letter"),
+)
+"""Operations that begin like this change nothing: a client that loses its connection asks again."""
+
 
 class Operations(Protocol):
     """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""

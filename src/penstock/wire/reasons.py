@@ -105,7 +105,6 @@ def details(event: TraceEvent) -> Iterator[str]:
 
 
 def died_of(reason: str) -> str:
-    """Why a message became a dead letter."""
     return _DIED.get(reason, reason.replace("_", " "))
 
 

@@ -101,12 +101,10 @@ class Executor:
 
     @property
     def running(self) -> int:
-        """How many calls run."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """How many messages wait here."""
         return sum(map(len, self._waiting))
 
     # ── from the readers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,7 +115,6 @@ class Executor:
         self._pump()
 
     def take_back(self, reader: QueueReader) -> list[QueueTask]:
-        """Give up what has not begun."""
         return self._take_out(lambda one, _: one is reader)
 
     def lose(self, reader: QueueReader, receipts: Collection[int]) -> None:
@@ -152,7 +149,6 @@ class Executor:
             self._return(run)
 
     def close(self) -> None:
-        """Let go of the threads."""
         self._threads.close()
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +203,6 @@ class Executor:
         self._finish(run, error)
 
     def _returned(self, run: TaskRun, error: BaseException | None) -> None:
-        """A function has come back from its thread."""
         if run.timer is not None:
             run.timer.cancel()
         if run.is_over:
@@ -225,7 +220,6 @@ class Executor:
         self._finish(run, TimeLimitExceeded(task.options.time_limit or 0))
 
     def _leave(self, run: TaskRun) -> None:
-        """Wait no longer for a function in a thread."""
         self._stats.abandoned_threads += 1
         if run.timer is not None:
             run.timer.cancel()
@@ -267,7 +261,6 @@ class Executor:
         run.reader.worked()
 
     def _settle(self, run: TaskRun, error: BaseException | None) -> None:
-        """Do what the rules say."""
         message, stats = run.message, self._stats
         if error is None:
             message.ack()
@@ -353,7 +346,6 @@ class QueueReader:
         self.stream = MessageStream(self, options)
 
     def worked(self) -> None:
-        """Work on a message has ended."""
         if self._on_done is not None:
             self._on_done()
 
@@ -361,18 +353,15 @@ class QueueReader:
 
     @property
     def dispatcher(self) -> Self:
-        """Messages go here."""
         return self
 
     free = None
     """Any number of messages: the options of a worker's stream have no high-water mark."""
 
     def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
-        """A stream begins."""
         self._on_done = on_done
 
     def end(self) -> None:
-        """It has ended."""
         self._on_done = None
 
     def take(self, message: QueueTask) -> None:
@@ -381,11 +370,9 @@ class QueueReader:
         self._executor.take(self, message)
 
     def drain(self) -> list[QueueTask]:
-        """What nobody has begun to work on."""
         return self._executor.take_back(self)
 
     def lose(self, receipts: Collection[int]) -> None:
-        """Leases have run out."""
         self._executor.lose(self, receipts)
 
     def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
@@ -397,7 +384,6 @@ class QueueReader:
         return self._executor.is_busy(self)
 
     def emit(self, event: str, *args: Any) -> None:
-        """From the stream."""
         if event == "error":
             log.warning("queue=%s problem=%s", self.name, args[0])
         elif event == "close" and self.stream.failure is not None:

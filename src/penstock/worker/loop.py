@@ -49,7 +49,6 @@ class ClientLoop:
         return self._place is not None and self._place.is_alive
 
     async def call(self, work: Work[T]) -> T:
-        """Do something with the client; from any loop."""
         place = self._settled()
         if place.loop is asyncio.get_running_loop():
             return await place.do(work)
@@ -141,7 +140,6 @@ class _Place:
         return self.loop.is_running() and self._process == os.getpid()
 
     async def do(self, work: Work[T]) -> T:
-        """Do something, here."""
         return await work(await asyncio.shield(self.opening))
 
     def submit(self, work: Work[T]) -> Future[T]:

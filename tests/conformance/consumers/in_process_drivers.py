@@ -15,7 +15,7 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
 from tests.conformance.consumers.driver import Consumer, Driver, Taken, Taker
-from tests.conformance.consumers.native_drivers import NO_KEYS, NO_TOKENS, NOBODY_TO_VANISH
+from tests.conformance.consumers.native_drivers import NO_HANDLES, NO_KEYS, NO_TOKENS, NOBODY_TO_VANISH
 from tests.conformance.consumers.place import DEADLINE, Kind
 
 POLL_SECONDS = 0.002
@@ -120,6 +120,7 @@ class QueueManagerConsume(Driver):
         "keys": NO_KEYS,
         "one of a key": NO_KEYS,
         "exactly once": "work queues have no such setting",
+        "stale ack": NO_HANDLES,
         "limit by bytes": "the prefetch is a number of messages",
     }
 
@@ -169,6 +170,7 @@ class _Router(Driver):
         "leases outlive their consumer": "what a source held is released when it stops",
         "somebody else": "all sources of a router are one consumer",
         "exactly once": "the router acks a message again that comes again",
+        "stale ack": "the router acks a message, whatever its delivery",
     }
 
     async def open(self) -> None:

@@ -16,6 +16,7 @@ Source = Subscription | WorkQueue
 
 NO_WAIT = "a stream has no wait of its own that could be cancelled"
 NO_KEYS = "work queues have no ordering keys"
+NO_HANDLES = "messages of work queues are settled by their ids"
 WINDOWED = "a stream may have several messages of a key outstanding"
 
 

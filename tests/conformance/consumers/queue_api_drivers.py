@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import aiohttp
 
 from tests.conformance.consumers.driver import Consumer, Driver, Streamer, Taken, Taker
-from tests.conformance.consumers.native_drivers import NO_KEYS, NO_WAIT
+from tests.conformance.consumers.native_drivers import NO_HANDLES, NO_KEYS, NO_WAIT
 from tests.conformance.consumers.place import Kind
 
 _numbers = itertools.count()
@@ -26,6 +26,7 @@ class _QueueApi(Driver):
         "keys": NO_KEYS,
         "one of a key": NO_KEYS,
         "exactly once": "work queues have no such setting",
+        "stale ack": NO_HANDLES,
         "limit by bytes": "the prefetch is a number of messages",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -116,6 +117,22 @@ async def test_exactly_once_refuses_a_late_ack(driver: Driver) -> None:
     await consumer.ack(held)
     await driver.settled()
     assert (await driver.place.counts()).backlog == 1
+
+
+@promise("nack", "stale ack")
+async def test_an_ack_of_an_earlier_delivery_does_not_settle_a_later_one(driver: Driver) -> None:
+    await driver.place.publish(b"one")
+    consumer: Any = await driver.consumer()
+    (first,) = await consumer.get()
+    await consumer.nack(first)
+    await driver.until_retry()
+    (again,) = await consumer.get()
+    with suppress(Exception):  # each API has errors of its own
+        await consumer.ack(first)
+    await driver.settled()
+    assert (await driver.place.counts()).in_flight == 1
+    await consumer.ack(again)
+    await driver.place.until(lambda counts: counts.backlog == 0, driver.patience)
 
 
 async def _past_the_deadline(driver: Driver, consumer: Any) -> None:

@@ -61,6 +61,7 @@ def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
             updated = await queue.update(max_retries=9, retry_policy=policy, message_ttl=None)
             assert (updated.max_retries, updated.message_ttl, updated.ack_deadline_secs) == (9, None, 30)
             await queue.create(retry_policy=RetryPolicy(1, 60), exist_ok=True)
+            await queue.create(retry_policy={"minimum_backoff": 1, "maximum_backoff": 60}, exist_ok=True)
             for wrong, problem in (({}, "no change"), ({"max_retires": 1}, "max_retires"), ({"max_retries": "x"}, "max_retries")):
                 with pytest.raises(InvalidArgument, match=problem):
                     await queue.update(**wrong)

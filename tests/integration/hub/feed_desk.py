@@ -13,9 +13,8 @@ from penstock.clock import Clock
 from penstock.durations import DAY
 from penstock.errors import PenstockError
 from penstock.hub.broker.feed import BrokerTopicLogs
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message, Position
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 
 ALICE = "@(browser/alice)"
 SECONDS = 60

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 from penstock.http import HttpLimits, HttpServer
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.ports import TopicLogs, Verifier
 from penstock.hub.server.heartbeat import PERIOD_SECONDS
 from penstock.hub.server.routes import HubServer

@@ -12,9 +12,8 @@ import pytest
 from penstock import Message
 from penstock.broker.catalog import Catalog
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, TopicNotFound, TransformFailed
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.testing import ManualClock
 from penstock.values.message import accept
 from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said

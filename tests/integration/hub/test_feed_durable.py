@@ -13,10 +13,9 @@ import pytest
 from penstock import Message
 from penstock.errors import TopicNotFound
 from penstock.hub.broker.durable import RetainedSubscription, filter_of
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.dialects import SPECIFIED
 from penstock.hub.core.messages import Position
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.testing import ManualClock
 from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said
 

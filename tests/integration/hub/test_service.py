@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.errors import JournalUnavailable, PenstockError, Unavailable
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.ports import Appended, Deliver, Expired, Forward, Skipped
 from penstock.testing import ManualClock
 from tests.integration.hub.serving import Serving, serving

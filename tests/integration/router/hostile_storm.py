@@ -14,8 +14,8 @@ from typing import Any, Literal
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.http.client.allowed_addresses import AllowedAddresses
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.core.outcome import Disposition, judge
 from penstock.router.options import RouterOptions
 from penstock.testing.target import Target

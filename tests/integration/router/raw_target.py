@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from penstock.http.client.answer import Answer, Failure
 from penstock.http.client.call import HttpCall
 from penstock.http.client.client import HttpTransport
+from penstock.http.client.transport import Answer, Failure
 from penstock.router.options import RouterOptions
 from tests.listening import stop_listening
 

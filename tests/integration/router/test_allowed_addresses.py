@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 from penstock.http.client.allowed_addresses import AllowedAddresses
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.options import RouterOptions
 from penstock.testing.target import Target
 

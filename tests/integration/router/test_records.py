@@ -15,7 +15,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.config import Settings as ServerSettings
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer
+from penstock.http.client.transport import Answer
 from penstock.router.broker_records import BrokerRecords, dead_letter_queue, plain_target, redriven
 from penstock.router.core.config import QueueConfig, RouterConfig
 from penstock.router.core.message import Pointer, RoutedMessage, SourceMessage

@@ -10,7 +10,7 @@ from penstock import Broker, QueueManager
 from penstock import QueueConfig as Settings
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
-from penstock.http.client.answer import Answer
+from penstock.http.client.transport import Answer
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Severity

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.options import RouterOptions
 from penstock.testing.certificates import Authority, self_signed
 from tests.integration.router.raw_target import PATIENCE, Caller, Everywhere, Play, RawTarget, Talk, Wire, transport, until

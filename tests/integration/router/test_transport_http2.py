@@ -7,7 +7,7 @@ from h2 import events
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.testing.certificates import Authority
 from tests.integration.router.h2_target import H2Target, Stream
 from tests.integration.router.raw_target import Caller, Play, transport, until

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import Broker, Message, MessageQueue, SubscriptionOptions
-from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
-from penstock.api.service import Service
+from penstock.api.service import Service, embedded_service
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import BATCH, Find
 from penstock.errors import PenstockError

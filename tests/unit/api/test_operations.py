@@ -11,8 +11,8 @@ import pytest
 
 from penstock import Broker
 from penstock.access import Principal, Verb
-from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
+from penstock.api.service import embedded_service
 from penstock.errors import InvalidArgument, PermissionDenied, Unimplemented
 from penstock.wire import operations as wire
 from penstock.wire.operations import operation

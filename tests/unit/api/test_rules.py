@@ -12,9 +12,8 @@ import pytest
 
 from penstock import Broker, Message, SubscriptionOptions
 from penstock.access import ANYONE
-from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
-from penstock.api.service import Service
+from penstock.api.service import Service, embedded_service
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.errors import (
     AlreadyExists,

@@ -10,16 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock import Broker, DeadLetterPolicy, Message, MessageQueue, SubscriptionOptions
+from penstock import Broker, DeadLetterPolicy, Message, MessageQueue, QueueManager, SubscriptionOptions
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import Consumer
 from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
 from penstock.broker.positions import seek, take_snapshot
 from penstock.broker.settlement import release, settle_many
 from penstock.durations import SECOND
-from penstock.errors import FailedPrecondition, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.errors import FailedPrecondition, QueueNotFound, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
 from penstock.journal.core.events import Event
 from penstock.testing import ManualClock
+from penstock.values.message import accept
 from penstock.values.policy import subscription_policy
 
 Reopen = Callable[[], Broker]
@@ -281,3 +283,32 @@ def test_a_seek_of_what_is_detached_is_refused(clock: ManualClock) -> None:
         queue.unregister_topic("orders")
         with pytest.raises(FailedPrecondition):
             seek(broker, "billing", at=0)
+
+
+@pytest.mark.parametrize(
+    ("find", "delete", "error"),
+    [
+        (Catalog.topic, Catalog.delete_topic, TopicNotFound),
+        (
+            Catalog.work_stream,
+            lambda catalog, name, now: catalog.delete_queue(catalog.work_queue(name), now),
+            QueueNotFound,
+        ),
+    ],
+    ids=["topic", "work queue"],
+)
+def test_a_publish_that_meets_the_deletion_says_what_is_not_there(
+    reopen: Reopen, find: Callable[..., Stream], delete: Callable[..., Event], error: type[Exception]
+) -> None:
+    broker = reopen()
+    MessageQueue(broker=broker).register_topic("mail")
+    QueueManager(broker=broker).create("mail")
+
+    def find_and_delete(catalog: Catalog, name: str) -> Stream:
+        """As if another caller deleted it before the writer has its turn."""
+        stream = find(catalog, name)
+        broker.emit(delete(catalog, name, broker.clock.now()))
+        return stream
+
+    with pytest.raises(error, match="mail"):
+        broker.publish(find_and_delete, "mail", accept([Message(b"x")], broker.clock.now()), broker.clock.now())

@@ -30,7 +30,7 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.journal import memory
-from penstock.journal.core.span import EVENTS
+from penstock.journal.core.outline import EVENTS
 from penstock.testing import ManualClock
 
 WEEK = 7 * 86_400

@@ -14,7 +14,7 @@ from penstock.broker import catalog, retention
 from penstock.broker.log_view import BrokerLog, LogView, kind_of, offsets_at, offsets_for, select
 from penstock.errors import BrokerClosed, InvalidArgument, OutOfRange, PenstockError, QueueNotFound, TopicNotFound
 from penstock.journal.core import checkpoint
-from penstock.journal.core.span import EVENTS, stream_name
+from penstock.journal.core.outline import EVENTS, stream_name
 from penstock.log.directory import DirectoryLog
 from penstock.testing import ManualClock
 

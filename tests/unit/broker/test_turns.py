@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, MessageQueue, SubscriptionOptions
-from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
+from penstock.api.service import embedded_service
 from penstock.broker.core.queue import Queue
 from penstock.errors import SubscriptionNotFound
 from penstock.testing import ManualClock
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from tests.unit.api.feed_stand import Basket, Stand, feed_of, scenario
 
 
@@ -155,6 +157,29 @@ def test_who_closes_while_it_loads_from_disk_keeps_nothing_from_the_others(
             service.aio.close()
 
     asyncio.run(play())
+
+
+def test_what_is_ready_when_its_feed_closes_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transform is done, and its feed closes in the same turn of the loop, before it hears of that."""
+
+    async def play(stand: Stand) -> None:
+        basket = stand.open()
+        feed = feed_of(basket)
+
+        async def ready(queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
+            asyncio.get_running_loop().call_soon(feed.stop)
+            return leases
+
+        monkeypatch.setattr(feed, "_transforms", lambda queue: True)
+        monkeypatch.setattr(feed, "_ready", ready)
+        stand.publish(b"a")
+        await stand.quiet()
+        assert (basket.leases, stand.in_flight) == ([], 0)
+        other = stand.open("other")
+        await stand.quiet()
+        assert (other.data, other.attempts) == ([b"a"], [1])
+
+    scenario(play)
 
 
 async def _filled(basket: Basket, count: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from penstock.client.links.remote import QUESTIONS
-from penstock.wire.operations import Operations
+from penstock.wire.operations import QUESTIONS, Operations
 
 
 def test_every_operation_that_changes_nothing_is_asked_again_and_no_other() -> None:

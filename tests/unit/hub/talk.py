@@ -8,12 +8,11 @@ from itertools import count
 from typing import Any
 
 from penstock.durations import SECOND
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Append, Effect, Release, Retain, Verify
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.messages import Message, Position
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session
 
 HUB = "@(cloudflare/signal-hub)"

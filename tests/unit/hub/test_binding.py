@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.hub.core.binding import Binding
+from penstock.hub.core.rules import Binding
 
 
 @pytest.mark.parametrize(

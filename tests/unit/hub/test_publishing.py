@@ -7,12 +7,11 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Append
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 
 UUID = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"

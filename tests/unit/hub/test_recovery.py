@@ -8,11 +8,10 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Recover, Retain, Settle
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session
 from tests.unit.hub.talk import Frame, Talk, pick
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Retain
 from penstock.hub.core.identity import Identity
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 

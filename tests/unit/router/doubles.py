@@ -14,8 +14,7 @@ import msgspec
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer, Failure, FailureKind
-from penstock.http.client.transport import Done
+from penstock.http.client.transport import Answer, Done, Failure, FailureKind
 from penstock.router.core.message import DEFAULT_GROUP, Pointer, RoutedMessage, SourceMessage
 from penstock.router.records import Attempt
 from penstock.router.source import QueueDepth

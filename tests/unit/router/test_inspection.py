@@ -9,7 +9,7 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, NotFound, Unimplemented
-from penstock.http.client.answer import Answer
+from penstock.http.client.transport import Answer
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig
 from penstock.router.core.health import readiness

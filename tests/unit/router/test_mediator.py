@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.core.circuit import OPEN_FOR, State
 from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Disposition, Metric, Outcome, Result, Severity

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.core.outcome import (
     DEFAULT_DELAY,
     FAST_DELAY,

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, NotFound, Unavailable
-from penstock.http.client.answer import Answer
 from penstock.http.client.target import shown_target
+from penstock.http.client.transport import Answer
 from penstock.router import feed as feeds
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.outcome import Severity

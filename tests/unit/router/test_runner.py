@@ -7,7 +7,7 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router.core.config import PoolConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import Category

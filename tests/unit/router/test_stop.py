@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer
+from penstock.http.client.transport import Answer
 from penstock.router.core.config import PoolConfig
 from penstock.router.core.message import SourceMessage
 from penstock.router.core.outcome import Severity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 from penstock.router import feed as feeds
 from penstock.router import inspection
 from penstock.router.core.circuit import State

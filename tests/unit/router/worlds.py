@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.http.client.answer import Answer, Failure
+from penstock.http.client.transport import Answer, Failure
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import WarningRecord

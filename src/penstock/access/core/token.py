@@ -39,12 +39,10 @@ class Secret(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the caller sends."""
         return f"pk_{self.token_id}_{self.random}"
 
     @property
     def digest(self) -> str:
-        """What is kept."""
         return hashlib.sha256(self.random.encode()).hexdigest()
 
     @classmethod
@@ -94,7 +92,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def principal(self) -> Principal:
-        """Who calls with this token."""
         kept = once_included(self.verbs) if self.rules < RULES else frozenset()
         return Principal(self.id, self.project, frozenset(self.verbs) | kept, self.patterns)
 
@@ -122,7 +119,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode(tokens: dict[str, Token]) -> bytes:
-    """The content of the file."""
     return msgspec.json.format(msgspec.json.encode(_File(VERSION, tuple(tokens.values()))), indent=2) + b"\n"
 
 

@@ -27,12 +27,10 @@ class ClockJump(msgspec.Struct, frozen=True):
 
 
 def encode(jump: ClockJump) -> bytes:
-    """A jump as a document."""
     return msgspec.json.encode(jump)
 
 
 def decode(body: bytes) -> ClockJump:
-    """A jump from its document."""
     return msgspec.json.decode(body, type=ClockJump)
 
 

@@ -1,6 +1,6 @@
 """Cursors: named positions of readers outside the broker, and what they keep in the log.
 
-A cursor is not part of the event log: a reader of that log would hear of itself for ever. It is a note beside it, and losing the
+A cursor is not part of the event log: a reader of that log would hear of itself forever. It is a note beside it, and losing the
 last of it does no harm, since a reader knows by itself where it goes on.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from penstock.errors import ResourceExhausted
-from penstock.journal.core.span import EVENTS, StreamSpan
-from penstock.values.cursor import Cursor
+from penstock.journal.core.outline import EVENTS, StreamSpan
+from penstock.values.descriptions import Cursor
 
 MAX_CURSORS, MAX_OF_PROJECT, MAX_OF_TOKEN = 10_000, 5_000, 1_000
 
@@ -39,7 +39,6 @@ class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
 
     def described(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
-        """What others are told of it."""
         offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
         lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}
         return Cursor(name, offsets, lag, self.updated_at, self.holds)

@@ -54,7 +54,6 @@ class Leases:
         return len(self.by_offset)
 
     def get(self, offset: int) -> Lease | None:
-        """The live lease of an offset."""
         return self.by_offset.get(offset)
 
     def grant(self, leases: list[Lease], deadline: int) -> None:
@@ -96,7 +95,6 @@ class Leases:
         return size
 
     def move(self, lease: Lease, deadline: int) -> None:
-        """Give a live lease another deadline."""
         moved = Lease(deadline, lease.offset, lease.attempt, lease.epoch, lease.message, lease.consumer, lease.leased_at)
         self.by_offset[lease.offset] = moved
         heappush(self._heap, moved)

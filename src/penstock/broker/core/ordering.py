@@ -54,7 +54,6 @@ class KeyLanes:
         """How many messages are deliverable to one consumer only."""
 
     def add(self, key: str, offset: int, priority: int) -> None:
-        """A message waits for its turn."""
         lane = self._lanes.get(key)
         if lane is not None:
             self._enter(lane, offset << 4 | priority)
@@ -84,7 +83,6 @@ class KeyLanes:
             self._place(lane)
 
     def restore(self, key: str, offset: int, holder: Consumer | None) -> None:
-        """A message enters as leased."""
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = KeyLane()
@@ -93,14 +91,12 @@ class KeyLanes:
         self._place(lane)
 
     def come_back(self, key: str, offset: int, priority: int) -> None:
-        """A leased message waits again."""
         lane = self._lanes[key]
         self._let_go(lane, offset)
         self._enter(lane, offset << 4 | priority)
         self._place(lane)
 
     def settle(self, key: str, offset: int) -> None:
-        """A leased message is over."""
         lane = self._lanes[key]
         if lane.next == _NONE and len(lane.leased) == 1:
             del self._lanes[key]
@@ -109,7 +105,6 @@ class KeyLanes:
             self._place(lane)
 
     def remove(self, key: str, offset: int) -> None:
-        """A waiting message is over."""
         lane = self._lanes[key]
         if lane.next >> 4 != offset:
             self._gone = self._gone or set()
@@ -123,7 +118,6 @@ class KeyLanes:
             del self._lanes[key]
 
     def due(self, key: str, offset: int) -> None:
-        """A message is delayed no longer."""
         lane = self._lanes[key]
         if lane.next >> 4 == offset:
             self._place(lane)

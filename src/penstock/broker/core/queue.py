@@ -229,7 +229,6 @@ class Queue(QueueState):
                 self._waiting.lanes.widen(key)
 
     def leased(self, leases: list[Lease], now: int) -> events.Leased:
-        """The event of a delivery."""
         first, counters = leases[0], self.counters
         holder = first.consumer.consumer_id if first.consumer is not None else None
         if len(leases) > 1:
@@ -247,7 +246,6 @@ class Queue(QueueState):
         return events.Leased(self.number, now, [first.offset], published, attempt, first.epoch, first.deadline, holder)
 
     def extend(self, leases: list[Lease], deadline: int, now: int) -> events.Extended:
-        """Give live leases another deadline."""
         for lease in leases:
             self._leases.move(lease, deadline)
         self.soonest = min(self.soonest, deadline)

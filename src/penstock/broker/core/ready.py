@@ -122,7 +122,6 @@ class Level:
         )
 
     def ranges(self) -> Ranges:
-        """Every waiting offset."""
         runs = [(self._start, self._stop), *(self._later or ()), *((offset, offset + 1) for offset in self._returned)]
         waiting = merge(run for run in runs if run[0] < run[1])
         return subtract(waiting, merge((offset, offset + 1) for offset in self._gone)) if self._gone else waiting
@@ -159,7 +158,6 @@ class Ready:
         level.add(start, stop)
 
     def remove(self, priority: int, offset: int) -> None:
-        """Take out a waiting offset."""
         self.by_priority[priority].remove(offset)
 
     def first(self) -> Level | None:

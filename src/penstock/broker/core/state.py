@@ -174,17 +174,14 @@ class QueueState:
 
     @property
     def in_flight(self) -> int:
-        """How many are leased."""
         return len(self._leases)
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of what is leased."""
         return self._leases.size
 
     @property
     def delayed(self) -> int:
-        """How many wait for an instant."""
         return self._waiting.delayed
 
     @property
@@ -242,7 +239,6 @@ class QueueState:
         return self._waiting.ranges()
 
     def unsettled(self) -> Ranges:
-        """Every unsettled offset."""
         return merge([*self._waiting.ranges(), *((lease.offset, lease.offset + 1) for lease in self._leases.live())])
 
     def oldest(self) -> int | None:
@@ -298,7 +294,6 @@ class QueueState:
 
     @property
     def live(self) -> Mapping[int, Lease]:
-        """The live leases, by offset."""
         return self._leases.by_offset
 
     def lease_of(self, offset: int) -> Lease | None:

@@ -58,12 +58,10 @@ class Stream:
         """Whether a publish can be refused because a queue is full."""
 
     def attach(self, queue: Queue) -> None:
-        """Feed a queue from now on."""
         self.queues.append(queue)
         self.may_refuse = self.may_refuse or queue.policy.overflow == Overflow.REJECT
 
     def detach(self, queue: Queue) -> None:
-        """Feed a queue no longer."""
         self.queues = [other for other in self.queues if other is not queue]
         self.may_refuse = any(other.policy.overflow == Overflow.REJECT for other in self.queues)
 

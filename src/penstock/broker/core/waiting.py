@@ -63,7 +63,6 @@ class Waiting:
         return min(common, own, key=lambda level: (-level.priority, level.first()))
 
     def wake(self, now: int) -> None:
-        """Make ready what has become due."""
         while self._due and self._due[0][0] <= now:
             due, offset, priority, key = heappop(self._due)
             if self._delayed.get(offset) == due:
@@ -88,7 +87,6 @@ class Waiting:
 
     @property
     def delayed(self) -> int:
-        """How many wait for an instant."""
         return len(self._delayed)
 
     def due(self, offset: int) -> int | None:
@@ -96,7 +94,6 @@ class Waiting:
         return self._delayed.get(offset)
 
     def ranges(self) -> Ranges:
-        """Every waiting offset."""
         behind = ((offset, offset + 1) for offset in self.lanes.waiting())
         return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
@@ -106,7 +103,6 @@ class Waiting:
         return min([*ready, *self._delayed], default=None)
 
     def holds(self, offset: int, key: str) -> bool:
-        """Whether a message waits here."""
         return offset in self._delayed or offset in self.ready or (bool(key) and self.lanes.holds(key, offset))
 
     def upcoming(self, most: int) -> list[int]:

@@ -58,7 +58,6 @@ class Batch(Generic[M, T]):
 
     @property
     def keys(self) -> list[str]:
-        """The ordering keys in it."""
         return [lane.key for lane in self.lanes if lane.key]
 
 
@@ -168,14 +167,12 @@ class Batching(Generic[M, T]):
         return None
 
     def flush(self) -> None:
-        """Let nothing gather any longer."""
         for lane in self._lanes.values():
             if lane.gathering is not None:
                 self._enqueue(lane, lane.gathering)
                 self._list(lane)
 
     def resume(self, key: str) -> None:
-        """Take messages of a paused key again."""
         lane = self._lanes.get(key)
         if lane is not None:
             lane.is_paused = False
@@ -206,7 +203,6 @@ class Batching(Generic[M, T]):
         return self._timers[0][0] if self._timers else None
 
     def settle(self, batch: Batch[M, T]) -> None:
-        """A batch is done, well or not."""
         self._in_flight_messages -= len(batch.messages)
         self._in_flight_bytes -= batch.size
         for lane in batch.lanes:
@@ -268,7 +264,6 @@ class Batching(Generic[M, T]):
             self._listed.append(lane)
 
     def _head(self, lane: BatchLane[M, T]) -> Batch[M, T] | None:
-        """What a lane would send now."""
         if lane.in_flight >= lane.limit:
             return None
         if not lane.queued:

@@ -105,7 +105,6 @@ class DeadLetterFilter:
             at = joint.end()
 
     def matches(self, letter: DeadLetterFields, now: int) -> bool:
-        """Whether every condition holds."""
         return all(condition.holds(_value(letter, condition.field, now)) for condition in self.conditions)
 
 

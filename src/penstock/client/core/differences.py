@@ -26,8 +26,11 @@ def difference(found: Mapping[str, object], given: Mapping[str, object]) -> str 
 
 
 def _is_same(name: str, found: object, given: object) -> bool:
-    if is_dataclass(found) and is_dataclass(given) and type(found) is type(given):
-        return difference(by_name(found), by_name(given)) is None
+    if is_dataclass(found):
+        if isinstance(given, Mapping):
+            return difference(by_name(found), given) is None
+        if type(found) is type(given):
+            return difference(by_name(found), by_name(given)) is None
     if name in {"topic", "schema", "dead_letter_topic"} and isinstance(given, str) and given.startswith("projects/"):
         _, project, _, short = given.split("/")
         return found in {short, given, f"{project}/{short}"}

@@ -19,9 +19,9 @@ class KeyedDelivery(Protocol):
     receipt: int
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # of its message
+    def offset(self) -> int: ...  # of its message
     @property
-    def ordering_key(self) -> str: ...  # noqa: D102  # never empty here
+    def ordering_key(self) -> str: ...  # never empty here
 
 
 M = TypeVar("M", bound=KeyedDelivery)
@@ -56,7 +56,6 @@ class KeyLanes(Generic[M]):
         self._failures: dict[str, _Failure] = {}
 
     def arrive(self, delivery: M) -> Arrival[M]:
-        """A delivery has arrived."""
         key, offset = delivery.ordering_key, delivery.offset
         failure = self._failures.get(key)
         if failure is not None:

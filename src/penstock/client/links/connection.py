@@ -136,11 +136,9 @@ class Connection(asyncio.Protocol):
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_call(self) -> int:
-        """A number for a request."""
         return next(self._calls)
 
     def next_stream(self) -> int:
-        """A number for a stream."""
         return next(self._numbers)
 
     def submit(self, request: Request) -> None:
@@ -163,7 +161,6 @@ class Connection(asyncio.Protocol):
         self.send(frame)
 
     def send(self, frame: object) -> None:
-        """Send a frame that has no answer."""
         self._write(frames.framed(frame))
 
     def close(self) -> None:
@@ -174,7 +171,6 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, problem: str) -> None:
-        """End the connection at once."""
         self.is_usable = False
         self.problem = self.problem or problem
         self._transport.abort()
@@ -182,11 +178,9 @@ class Connection(asyncio.Protocol):
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """There is somebody."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
 
     def data_received(self, data: bytes) -> None:
-        """Take every answer that is complete."""
         self._unheard = 0
         try:
             answers = [frames.decode_answer(body) for body in self._inbox.feed(data)]

@@ -10,10 +10,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import penstock
 from penstock.access import ANYONE
-from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations as BrokerOperations
-from penstock.api.service import Service
+from penstock.api.service import Service, embedded_service
 from penstock.client.link import Channel, Receiver, check_loop
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
@@ -75,7 +74,6 @@ class EmbeddedLink:
             await asyncio.to_thread(self.broker.close)
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call an operation."""
         operations = self._operations_here()
         method: Callable[P, Awaitable[T]] = getattr(operations, operation.__name__)
         try:
@@ -93,7 +91,6 @@ class EmbeddedLink:
             raise operations.for_caller(error) from None
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
-        """Publish to a work queue."""
         operations = self._operations_here()
         try:
             return await operations.enqueue(queue, messages)
@@ -103,7 +100,6 @@ class EmbeddedLink:
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Start a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
         operations = self._operations_here()
         begin = operations.open if kind == frames.TOPIC else operations.open_queue
@@ -134,11 +130,9 @@ class _EmbeddedChannel:
         self.opened: Opened
 
     def deliver(self, queue: object, leases: Sequence[Leased]) -> None:
-        """From the feed."""
         self._receiver.receive(self, leases)
 
     def end(self, error: PenstockError | None) -> None:
-        """From the feed."""
         self._receiver.ended(self, error)
 
     def settle(
@@ -158,9 +152,7 @@ class _EmbeddedChannel:
         return failed
 
     def adjust(self, limits: Limits) -> None:
-        """Change the limits."""
         self.feed.adjust(limits)
 
     async def close(self, *, keep: bool = False) -> None:
-        """End it."""
         self.feed.close(keep=keep)

@@ -36,7 +36,7 @@ from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.address import Address, text_of
 from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
-from penstock.wire.operations import Operations
+from penstock.wire.operations import CONSUMING, QUESTIONS, Operations
 from penstock.wire.operations import operation as known
 
 P = ParamSpec("P")
@@ -51,13 +51,6 @@ MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
 MAX_UNANSWERED = 1_000
 """How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
-CONSUMING = frozenset({"pull", "consume"})
-"""Operations that lease messages."""
-QUESTIONS = (
-    *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
-    *("subscription_stats", "queue_stats", "queue_consumers", "dead_letter"),
-)
-"""Operations that begin like this change nothing."""
 
 MAX_ACKS, MAX_NACKS = 100_000, 1_000
 """How many a frame carries; a nack may bear a long error."""
@@ -135,7 +128,6 @@ class RemoteLink:
     # ── what may be asked ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call an operation."""
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
         call = next(self._calls)
@@ -150,11 +142,9 @@ class RemoteLink:
         return value
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
-        """Publish to a topic, once."""
         return await self._publish(lambda call, origin: Publish(call, topic, messages, origin))
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
-        """Publish to a work queue, once."""
         return await self._publish(lambda call, origin: Enqueue(call, queue, messages, origin))
 
     async def open(
@@ -353,7 +343,6 @@ class _RemoteChannel(StreamEnd):
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        """End deliveries."""
         while len(acks) > MAX_ACKS or len(nacks) > MAX_NACKS:  # a frame has its limits
             self.settle(acks[:MAX_ACKS], nacks[:MAX_NACKS], [])
             acks, nacks = acks[MAX_ACKS:], nacks[MAX_NACKS:]
@@ -367,7 +356,6 @@ class _RemoteChannel(StreamEnd):
             self._connection.flush()  # it must be out before the work begins
 
     def answered(self, call: int, result: bytes) -> None:
-        """It is open, or acks have arrived."""
         if self._is_closed.is_set():
             return  # a server that has ended the stream knows nothing of it any more, and says so
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
@@ -389,7 +377,6 @@ class _RemoteChannel(StreamEnd):
         return [one for acks, _ in on_their_way for one in acks], [one for _, nacks in on_their_way for one in nacks]
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """End deliveries, and hear about it."""
         if self._connection.lost.is_set():
             raise Unavailable(f"the connection was lost: {self._connection.problem}")
         call = self._connection.next_call()
@@ -401,11 +388,9 @@ class _RemoteChannel(StreamEnd):
             raise Unavailable(f"the connection was lost before the answer came: {lost.problem}") from None
 
     def adjust(self, limits: Limits) -> None:
-        """Change the limits."""
         self._connection.send(frames.Adjust(self.number, limits))
 
     def closed(self, problem: str) -> None:
-        """It is over."""
         self._is_closed.set()
         if not self._opening.done():
             self._opening.set_exception(Unavailable(problem))

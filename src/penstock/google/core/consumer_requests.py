@@ -17,14 +17,12 @@ FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes
 
 
 def pull_limit(request: Any) -> int:
-    """How many messages a Pull may return at most."""
     if request.max_messages <= 0:
         raise InvalidArgument.of("max_messages", request.max_messages, "a number above 0")
     return min(int(request.max_messages), MAX_PULLED)
 
 
 def acknowledged(request: Any) -> list[str]:
-    """The ack ids of an Acknowledge."""
     return _some(request.ack_ids)
 
 
@@ -93,7 +91,6 @@ def opened(request: Any) -> StreamOpening:
 
 
 def changed(request: Any) -> StreamChange:
-    """A later request of a stream."""
     for field in FIRST_ONLY:
         if value := getattr(request, field):
             raise InvalidArgument.of(field, value, "nothing after the first request of a stream")

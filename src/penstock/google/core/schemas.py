@@ -13,7 +13,6 @@ BASIC, FULL = messages.SchemaView.BASIC, messages.SchemaView.FULL
 
 
 def check_schema(schema: Any) -> None:
-    """A type and a definition of bearable size."""
     known = messages.Schema.Type
     if schema.type not in {known.Value("AVRO"), known.Value("PROTOCOL_BUFFER")}:
         raise InvalidArgument.of("schema.type", schema.type, "AVRO (2) or PROTOCOL_BUFFER (1)")

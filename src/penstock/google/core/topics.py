@@ -1,22 +1,27 @@
-"""What a topic may be when it is created, and what may change later.
+"""What a topic or a snapshot may be when it is created, and what may change later.
 
-Retention and schema are honoured. Keys, storage regions and ingestion are kept and shown: they speak of Google's own house.
+Retention and schema of a topic are honoured. Keys, storage regions and ingestion are kept and shown only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google import messages
 from penstock.google.core.fields import (
+    DAYS,
+    HOURS,
     MAX_RETENTION,
     MIN_RETENTION,
     check_labels,
     check_showable,
     check_transforms,
+    instant,
     period,
+    spoken,
+    timestamp,
     updated,
 )
 from penstock.values import resource_names as names
@@ -78,3 +83,37 @@ def check_schema_settings(settings: Any) -> None:
     for field in ("first_revision_id", "last_revision_id"):
         if revision := getattr(settings, field):
             names.check_revision(revision, f"schema_settings.{field}")
+
+
+SNAPSHOT_MUTABLE = frozenset({"labels", "expire_time"})
+LIFETIME = 7 * DAYS
+SHORTEST_LIFE = HOURS
+
+
+def new_snapshot(name: str, topic: str, labels: Mapping[str, str], *, oldest: int | None, now: int) -> Any:
+    """The snapshot as it is stored. `oldest`: when the oldest unacknowledged message was published, None if there is none.
+
+    A snapshot lives for 7 days less the age of that message, so that what it holds is never older than 7 days.
+    """
+    names.parse(name, names.SNAPSHOTS, "name")
+    check_labels(labels)
+    life = LIFETIME - (max(0, now - oldest) if oldest is not None else 0)
+    if life < SHORTEST_LIFE:
+        raise FailedPrecondition(
+            f"the oldest unacknowledged message is {spoken(LIFETIME - life)} old, so the snapshot would live less than an hour",
+            hint="let consumers catch up first, or seek the subscription past that message",
+        )
+    return messages.Snapshot(name=name, topic=topic, labels=labels, expire_time=timestamp(now + life))
+
+
+def update_snapshot(old: Any, patch: Any, mask: Iterable[str], *, now: int) -> Any:
+    """The stored snapshot with the masked fields of the patch."""
+    paths = list(mask)
+    new = updated(old, patch, paths, SNAPSHOT_MUTABLE)
+    check_labels(new.labels)
+    if any(path.partition(".")[0] == "expire_time" for path in paths):
+        expire_at = instant(new.expire_time, "snapshot.expire_time")
+        if not now < expire_at <= now + LIFETIME:
+            shown = f"{(expire_at - now) / DAYS:.3g} days from now"
+            raise InvalidArgument.of("snapshot.expire_time", shown, f"a time within the next {spoken(LIFETIME)}")
+    return new

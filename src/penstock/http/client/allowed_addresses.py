@@ -145,7 +145,6 @@ def _plain(address: Address) -> Address:
 
 
 def _rule(text: str) -> _Name | _Network:
-    """What a pattern means."""
     host, port = _split(text)
     if "/" in host or parsed(host) is not None:
         return _Network(_network(host, text), port)

@@ -14,9 +14,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import Target
-from penstock.http.client.transport import Done
+from penstock.http.client.transport import Answer, Done, Failure, FailureKind
 
 MANY_LANES: Final = 64
 
@@ -73,7 +72,6 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, target: Target, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
-        """A call that is under way from now on."""
         lane = self._lanes.get(timeout)
         if lane is None:
             lane = self._new_lane(timeout)

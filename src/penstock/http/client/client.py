@@ -7,14 +7,13 @@ import ssl
 from typing import Final
 
 from penstock.errors import InvalidArgument
-from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.call import Deadlines, HttpCall
 from penstock.http.client.dial import AddressPolicy, Dialer, OpeningConnection
 from penstock.http.client.http1 import Http1Connection
 from penstock.http.client.http2 import Http2Connection
 from penstock.http.client.origin import SWEEPS_KEPT, Origin, OriginStats
 from penstock.http.client.target import Target, parse_target
-from penstock.http.client.transport import Done, TransportOptions
+from penstock.http.client.transport import Done, Failure, FailureKind, TransportOptions
 
 IDLE_TIMEOUT: Final = 60.0
 MOST_KEPT: Final = 1_000
@@ -123,7 +122,6 @@ class HttpTransport:
         return _Negotiated(origin, self._options.body_limit)
 
     def _context(self) -> ssl.SSLContext:
-        """What TLS trusts and offers."""
         if self._context_made is None:
             self._context_made = self._tls or ssl.create_default_context()
             self._context_made.set_alpn_protocols(["h2", "http/1.1"] if self._options.http_version == "HTTP_2" else ["http/1.1"])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from penstock.http.client.allowed_addresses import parsed
-from penstock.http.client.answer import Failure, FailureKind
+from penstock.http.client.transport import Failure, FailureKind
 
 DNS_TTL_SECONDS: Final = 5.0
 """Seconds that addresses are remembered."""

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
+from penstock.http.client.transport import Answer, Failure, FailureKind
 
 try:
     from httptools import HttpParserError, HttpResponseParser
@@ -78,7 +78,6 @@ class Http1Connection(OpeningConnection):
 
     @property
     def load(self) -> int:
-        """The calls that it has."""
         return 0 if self._call is None else 1
 
     def start(self, call: HttpCall) -> bool:
@@ -94,7 +93,6 @@ class Http1Connection(OpeningConnection):
         self._close(calls=1)
 
     def discard(self) -> None:
-        """Close it. It has no call."""
         self._close(calls=0)
 
     def check(self) -> None:
@@ -103,14 +101,12 @@ class Http1Connection(OpeningConnection):
     # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP or TLS it is one that writes
-        """It is open."""
         self._transport = transport
         self._write = transport.write
         self._origin.opened(self, is_shared=False)
         self._origin.offer(self)
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
         if self._call is None:  # nobody asked for it
             self._close(calls=0)
             return
@@ -172,7 +168,6 @@ class Http1Connection(OpeningConnection):
             raise _Stop  # we asked for no other protocol
 
     def on_body(self, data: bytes) -> None:
-        """A part of the body is there."""
         if not self._body:
             self._body = data
         else:

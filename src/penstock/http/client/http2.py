@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
 from penstock.http.client.target import USER_AGENT, Target
+from penstock.http.client.transport import Answer, Failure, FailureKind
 
 try:
     from h2 import events
@@ -106,7 +106,6 @@ class Http2Connection(OpeningConnection):
 
     @property
     def load(self) -> int:
-        """The calls that it has."""
         return len(self._streams)
 
     def start(self, call: HttpCall) -> bool:
@@ -126,7 +125,6 @@ class Http2Connection(OpeningConnection):
         self._leave(number)
 
     def discard(self) -> None:
-        """Close it. It has no call."""
         self._is_retired = True
         self._unread.clear()
         self._transport.abort()
@@ -146,14 +144,12 @@ class Http2Connection(OpeningConnection):
     # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
-        """It is open."""
         self._transport = transport
         self._h2.initiate_connection()
         self._flush()
         self._origin.opened(self, is_shared=True)
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
         self._is_silent = False
         if not self._unread:
             if len(data) <= SLICE:
@@ -164,7 +160,6 @@ class Http2Connection(OpeningConnection):
         self._unread += data
 
     def _read_on(self) -> None:
-        """A slice more of what has come."""
         if self._unread:
             self._read_slice()
         if self._unread:
@@ -196,11 +191,9 @@ class Http2Connection(OpeningConnection):
             self._break("the target asks for more than it reads")
 
     def pause_writing(self) -> None:
-        """The target reads too slowly."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The target reads again."""
         self._is_paused = False
         self._send_bodies()
         self._flush()
@@ -296,7 +289,6 @@ class Http2Connection(OpeningConnection):
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _leave(self, number: int) -> None:
-        """A call left this connection."""
         del self._streams[number]
         if self._is_retired:
             self._origin.left()

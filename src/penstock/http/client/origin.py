@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import ConnectFailed, Dialer, OpeningConnection
+from penstock.http.client.transport import Failure, FailureKind
 
 MOST_SHARED: Final = 8
 """Connections of HTTP/2 to one origin."""
@@ -128,7 +128,6 @@ class Origin:
         self._grew()
 
     def offer(self, connection: Connection) -> None:
-        """This connection can take calls."""
         self._busy += 1  # as if it had just ended one
         self.release(connection)
 
@@ -158,16 +157,13 @@ class Origin:
 
     @property
     def open(self) -> int:
-        """How many connections it has."""
         return len(self._open)
 
     def close_idle(self) -> None:
-        """Close what is kept for calls to come."""
         for connection in [each for each in self._free if not each.load]:
             connection.discard()
 
     def drop(self, call: HttpCall) -> None:
-        """A call that waits here ended."""
         self._waiting.pop(call, None)
 
     def sweep(self) -> bool:
@@ -191,7 +187,6 @@ class Origin:
         await self._dialer.close()
 
     def stats(self) -> OriginStats:
-        """What there is at the moment."""
         return OriginStats(self.name, len(self._open), len(self._connecting), self._busy, len(self._waiting))
 
     def _serve(self) -> None:

@@ -48,7 +48,6 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_secure(self) -> bool:
-        """Whether TLS is spoken."""
         return self.scheme == "https"
 
 

@@ -42,9 +42,9 @@ from penstock.errors import (
 )
 from penstock.hub.broker.stored_message import TOPIC, LogReader
 from penstock.hub.broker.topic_log import PART, why
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message
 from penstock.hub.core.names import covers, has_wildcard
+from penstock.hub.core.rules import Binding
 from penstock.hub.ports import Deliver
 from penstock.values.lease import Lease
 from penstock.values.policy import SubscriptionOptions
@@ -205,7 +205,6 @@ class DeliveryBudget:
 
     @property
     def left(self) -> int:
-        """How many more messages may go out."""
         return self._max_messages - self._messages if self._bytes < self._max_bytes else 0
 
     def take(self, size: int) -> bool:
@@ -284,7 +283,6 @@ class Delivery(StreamConsumer):
             self._share.give_back(len(done), sum(held.size for held in done))
 
     def _forget(self) -> None:
-        """Nothing is out any more."""
         out, self._out = self._out, {}
         self._waiting.clear()
         self._share.give_back(len(out), sum(held.size for held in out.values()))
@@ -293,7 +291,6 @@ class Delivery(StreamConsumer):
 
     @property
     def room(self) -> int:
-        """How many more messages may be out."""
         if self._waiting:
             self._hand_out()
         return 0 if self._waiting else max(self._share.left, 0)
@@ -358,7 +355,6 @@ class RetainedSubscription:
         self._closed = closed
 
     def start(self) -> None:
-        """Begin."""
         for delivery in self.deliveries:
             delivery.start()
 

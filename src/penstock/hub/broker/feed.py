@@ -19,9 +19,8 @@ from penstock.errors import PenstockError
 from penstock.hub.broker.durable import Delivery, DeliveryBudget, DurableSubscriptions, RetainedSubscription, StoredSubscription
 from penstock.hub.broker.stored_message import LogReader, epoch_of
 from penstock.hub.broker.topic_log import PART, TopicAppender, TopicTail, why
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.ports import Appended, Deliver, Expired, Forward, Skipped
 from penstock.journal.core import events
 from penstock.values.descriptions import StreamDescription
@@ -50,7 +49,7 @@ class BrokerTopicLogs:
     def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int) -> None:
         self._aio, self._broker = aio, aio.broker
         self._limits, self._retention = limits, retention
-        # A broker in memory begins anew with each run, and its numbers with it.
+        # A broker in memory starts again with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
         self._appends = TopicAppender(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
@@ -278,7 +277,7 @@ class BrokerTopicLogs:
                 tail.look()
 
     async def _renew(self, binding: Binding) -> None:
-        """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
+        """Durable subscriptions of a topic that is gone are empty forever: make them again, from the new beginning."""
         for kept in await self._aio.call(self._durable.all):
             if self._binding(kept) is binding:
                 async with self._turns.setdefault(kept.address, asyncio.Lock()):

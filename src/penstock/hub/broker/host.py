@@ -14,9 +14,8 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.hub.broker.feed import OWN, BrokerTopicLogs
 from penstock.hub.broker.tokens import KeyringVerifier
-from penstock.hub.core.binding import EVERYTHING, Binding
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.rules import HubRules, read_rate
+from penstock.hub.core.rules import EVERYTHING, Binding, HubRules, read_rate
 from penstock.hub.ports import Verifier
 from penstock.hub.service import HubService
 from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
@@ -90,7 +89,6 @@ def check_access(settings: Settings) -> None:
 
 
 def rules_of(settings: Settings) -> HubRules:
-    """The limits that settings say."""
     rate = RateLimit(settings.hub_rate_limit, settings.hub_rate_burst) if settings.hub_rate_limit else None
     return HubRules(
         max_message_bytes=settings.hub_max_message_bytes,

@@ -25,12 +25,11 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.json_limits import has_huge_number, is_deeper
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.names import EVERYONE, HUB, covers, is_address, is_topic, overlaps
 from penstock.hub.core.publishing import RESERVED
-from penstock.hub.core.rules import MAX_DEPTH
+from penstock.hub.core.rules import MAX_DEPTH, Binding
 from penstock.ids import message_id
 from penstock.values.message import Message as NewMessage
 from penstock.values.message import StoredMessage

@@ -19,8 +19,8 @@ from penstock.broker.publish import dropped, publish_then
 from penstock.broker.writer import Ticket
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.hub.broker.stored_message import LogReader, epoch_of, to_publish
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message, Position
+from penstock.hub.core.rules import Binding
 from penstock.hub.ports import Appended, Forward, Skipped
 from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage
@@ -80,7 +80,6 @@ class TopicTail(LogFollower):
         self._replaced(self._binding, exists)
 
     def failed(self, error: BaseException) -> None:
-        """Log why the topic cannot be read."""
         log.error("the log of topic %r cannot be read, will try again: %s", self.topic, why(error))
 
 

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
-from penstock.hub.client.address import checked_address, hub_url
 from penstock.hub.client.core.subscription import Gap
 from penstock.hub.client.link import HubLink, Token
 from penstock.hub.client.messages import (
@@ -33,7 +33,9 @@ from penstock.hub.client.messages import (
 from penstock.hub.client.request import ConnectionBroken
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
-from penstock.hub.core.names import covers, is_pattern, is_topic
+from penstock.hub.core.names import covers, is_address, is_pattern, is_topic
+from penstock.wire.address import HINT as SERVER_HINT
+from penstock.wire.address import Address
 
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 MESSAGE_TYPE = "message"
@@ -503,3 +505,47 @@ def _checked_type(name: str) -> str:
 
 def _actors(found: wire.DiscoveryResult) -> list[HubActor]:
     return [HubActor(one.actor_address, one.capabilities, one.metadata, instant(one.registered_at)) for one in found.actors]
+
+
+PATH = "/ws"
+HINT = "http://HOST:8085 or https://HOST:8085, or the WebSocket itself: ws://HOST:8085/ws"
+
+
+def hub_url(server: object) -> str:
+    """The WebSocket of a server: `http://host:8085` becomes `ws://host:8085/ws`."""
+    if not isinstance(server, str) or not server.startswith(("ws://", "wss://")):
+        try:
+            address = Address.parse(server)
+        except InvalidArgument as error:
+            error.hint = (error.hint or "").replace(SERVER_HINT, HINT)  # a hub is not at the native port
+            raise
+        if address.scheme not in {"http", "https"}:
+            raise InvalidArgument.of("server", server, "the address of a server's HTTP port", hint=HINT)
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        return f"{'wss' if address.has_tls else 'ws'}://{host}:{address.port}{PATH}"
+    try:
+        parts = urlsplit(server)
+        is_whole = bool(parts.hostname) and parts.port != 0 and " " not in server
+    except ValueError:
+        parts, is_whole = None, False
+    if parts is None or not is_whole:
+        raise InvalidArgument.of("server", server, "the address of a hub", hint=HINT)
+    if parts.username is not None or parts.query or parts.fragment:
+        # What stands there may be a secret: it is not repeated.
+        raise InvalidArgument(
+            f"server has more than a host, a port and a path (the host is {parts.hostname!r}), expected the address of a hub",
+            hint=f"{HINT}; a token is given as token=…",
+        )
+    return server if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}{PATH}"
+
+
+def checked_address(address: object, name: str = "address") -> str:
+    """The address of an actor."""
+    if not isinstance(address, str) or not is_address(address):
+        raise InvalidArgument.of(
+            name,
+            address,
+            "an actor's address such as '@(browser/ui)'",
+            hint="a kind and a name: lower-case letters, digits and -",
+        )
+    return address

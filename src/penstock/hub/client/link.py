@@ -195,7 +195,6 @@ class HubLink:
             self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
 
     def keep_token(self, token: str) -> None:
-        """Come back with another token."""
         if not callable(self._token):
             self._token = token
 

@@ -54,7 +54,6 @@ class SlowDown(RateLimited):
 
 
 def error_of(refusal: Error, command: Command) -> PenstockError:
-    """The error of a request that was refused."""
     text, hint = refusal.message, refusal.resolution or None
     match refusal.code:
         case "unauthorized" | "invalid_token" if refusal.details.get("retryable"):

@@ -58,7 +58,6 @@ def begin(state: HubState, session: Session, request: Envelope, now: int) -> Non
 
 
 def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
-    """Ask who it is, once the version fits."""
     session, request, command, now = context.session, context.request, context.command, context.now
     if session.state is not State.CONNECTING:
         raise Refusal(
@@ -85,7 +84,6 @@ def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
 
 
 def verified(state: HubState, session: Session, effect: Verify, identity: Identity, now: int) -> None:
-    """The session is somebody's, or goes on to be."""
     if effect.is_refresh:
         _refreshed(state, session, effect, identity, now)
         return
@@ -108,7 +106,6 @@ def verified(state: HubState, session: Session, effect: Verify, identity: Identi
 
 
 def heartbeat(state: HubState, context: CommandContext[Heartbeat]) -> None:
-    """Say that the hub lives too."""
     sent = context.command.timestamp
     if sent is not None and abs(sent) <= MAX_WHOLE and sent == int(sent):
         sent = int(sent)  # not every client takes 1.0 for a whole number
@@ -116,14 +113,12 @@ def heartbeat(state: HubState, context: CommandContext[Heartbeat]) -> None:
 
 
 def disconnect(state: HubState, context: CommandContext[Disconnect]) -> None:
-    """Clean up, say so, and close."""
     session, now = context.session, context.now
     state.reply(context, DisconnectAck(session.session_id))
     state.leave(session, close_codes.GOODBYE, now)
 
 
 def refresh(_: HubState, context: CommandContext[RefreshToken]) -> Verify:
-    """Ask whose the new token is."""
     session, request, command = context.session, context.request, context.command
     return Verify(request, command.token, session.identity.address, is_refresh=True)
 
@@ -179,7 +174,6 @@ def pause(state: HubState, context: CommandContext[Pause]) -> None:
 
 
 def resume(state: HubState, context: CommandContext[Resume]) -> None:
-    """Send what was held back, and go on."""
     session, now = context.session, context.now
     state.reply(context, FlowChanged(paused=False, queue_depth=len(session.held)))
     if session.is_paused:
@@ -189,7 +183,6 @@ def resume(state: HubState, context: CommandContext[Resume]) -> None:
 
 
 def queue_stats(state: HubState, context: CommandContext[QueueStats]) -> None:
-    """Say what waits for this connection."""
     session, now = context.session, context.now
     seconds = max((now - session.opened_at) / SECOND, 1)
     most = state.rules.max_outbox_messages

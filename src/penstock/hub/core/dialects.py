@@ -65,7 +65,6 @@ class Specified:
         }
 
     def read(self, request: Envelope) -> Command:
-        """The command of a request."""
         return self._readers[request.type](payload_of(request))
 
     def write(
@@ -172,13 +171,11 @@ class Original:
         }
 
     def read(self, request: m.Envelope) -> m.Command:
-        """The command of a request."""
         return self._readers.get(request.type, SPECIFIED.read)(request)
 
     def write(
         self, reply: m.Reply, to: str, *, request: m.Envelope | None, command: m.Command | None, now: int, make_id: MakeId
     ) -> bytes:
-        """A reply as its clients know it."""
         if isinstance(reply, m.Unsubscribed) or (isinstance(reply, m.Unregistered) and request is not None):
             return b""  # it waits for no answer to these
         kind, payload, metadata = _translated(reply, command)

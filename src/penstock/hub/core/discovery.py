@@ -385,7 +385,6 @@ class _Automaton:
             self._start = self._found  # there is a beginning and an end in every text
 
     def matches(self, text: str) -> bool:
-        """Whether there is a match anywhere in a text."""
         state = reduce(_lookup, text[:_HEAD], self._start)
         return (state if state.is_settled else reduce(_lookup, text[_HEAD:], state)).ends
 
@@ -530,7 +529,6 @@ def _literal(part: Part) -> str:
 
 
 def _bits(number: int) -> Iterable[int]:
-    """Where a number has ones."""
     while number:
         lowest = number & -number
         yield lowest.bit_length() - 1

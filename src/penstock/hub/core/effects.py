@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.memory import Key
 from penstock.hub.core.messages import Envelope, Message
+from penstock.hub.core.rules import Binding
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import msgspec
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes as closing
 from penstock.hub.core import connection, messages, publishing, registration, subscriptions
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.dialects import ORIGINAL, MakeId, read_connect_metadata
 from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Verify
 from penstock.hub.core.identity import Identity
@@ -22,7 +21,7 @@ from penstock.hub.core.messages import COMMANDS, Command, Envelope, Message, Pos
 from penstock.hub.core.metrics import GONE
 from penstock.hub.core.names import overlaps
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session, State
 from penstock.hub.core.state import CommandContext, HubState
 
@@ -101,7 +100,6 @@ class Hub:
         return self.state.dirty
 
     def open(self, now: int) -> Session:
-        """A connection was made."""
         session = Session(f"session-{self.state.make_id()}", self.rules, now)
         self.state.sessions[session] = None
         self.metrics.opened += 1
@@ -146,7 +144,6 @@ class Hub:
             self.state.refuse(session, refusal, now)
 
     def _take(self, session: Session, now: int, cost: int = 1) -> None:
-        """Take permits of the session's rate."""
         assert self._rate is not None
         wait, session.full_at = self._rate.take(session.full_at, now, cost)
         if not wait:
@@ -226,7 +223,6 @@ class Hub:
     # --- results of effects ----------------------------------------------------------------------------------------------------
 
     def verified(self, session: Session, effect: Verify, identity: Identity, now: int) -> None:
-        """It is known whose token it was."""
         if session.is_open:
             connection.verified(self.state, session, effect, identity, now)
 
@@ -248,11 +244,9 @@ class Hub:
         self.state.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
     def appended(self, session: Session, effect: Append, position: Position, now: int) -> None:
-        """A message is safe in its log."""
         publishing.appended(self.state, session, effect, position, now)
 
     def lost(self, session: Session, effect: Append, refusal: Refusal, now: int) -> None:
-        """A message did not get into its log."""
         publishing.lost(self.state, session, effect, refusal, now)
 
     def recovering(self, session: Session, effect: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
@@ -260,7 +254,6 @@ class Hub:
         subscriptions.recovering(self.state, session, effect, part, now, is_first=is_first)
 
     def recovered(self, session: Session, now: int) -> None:
-        """There are no more parts."""
         subscriptions.recovered(self.state, session, now)
 
     def retained(self, session: Session, effect: Retain, now: int) -> bool:
@@ -268,11 +261,9 @@ class Hub:
         return subscriptions.retained(self.state, session, effect, now)
 
     def unretained(self, session: Session, effect: Retain, refusal: Refusal, now: int) -> None:
-        """A durable subscription could not be made."""
         subscriptions.unretained(self.state, session, effect, refusal, now)
 
     def released(self, session: Session, effect: Release, now: int) -> None:
-        """Durable subscriptions are over."""
         self.state.made.difference_update((effect.address, pattern) for pattern in effect.patterns)
         if effect.request.type == "hub:unsubscribe":
             subscriptions.unsubscribed(self.state, session, effect.request, effect.patterns[0], now)
@@ -323,7 +314,6 @@ class Hub:
                 self.state.cut(session, closing.FAILED, now)
 
     def deliver(self, session: Session, pattern: str, batch: Sequence[Message], now: int) -> None:
-        """Send messages of a durable subscription."""
         subscriptions.deliver(self.state, session, pattern, batch, now)
 
     # --- time -----------------------------------------------------------------------------------------------------------------

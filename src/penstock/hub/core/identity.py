@@ -35,7 +35,6 @@ class Identity:
         return max(len(self.subscribe or ()), 1)
 
     def may_publish(self, topic: str) -> bool:
-        """Whether it may publish to a topic."""
         return self.publish is None or any(covers(pattern, topic) for pattern in self.publish)
 
     def may_subscribe(self, pattern: str) -> bool:
@@ -95,7 +94,6 @@ class TokenRequirements:
 
 
 def unauthorized(reason: str, message: str, resolution: str, *, retryable: bool = False, **details: object) -> Refusal:
-    """Why somebody is not let in."""
     return Refusal("unauthorized", message, reason=reason, resolution=resolution, retryable=retryable, details=details)
 
 

@@ -41,7 +41,6 @@ class Positions:
         return found
 
     def next(self, topic: str) -> Position:
-        """The position of one more message."""
         last = self.last(topic)
         if not last.epoch.startswith(f"{self._epoch}."):
             last = self._begin()  # the last one has its position from a log, whose numbers go on without this topic

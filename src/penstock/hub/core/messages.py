@@ -43,7 +43,7 @@ class Reply(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Position(Struct, frozen=True):
-    """Where a message is: the `offset` in the history that `epoch` names. A history that begins anew has another epoch."""
+    """Where a message is: the `offset` in the history that `epoch` names. A history that starts again has another epoch."""
 
     epoch: Annotated[str, Meta(max_length=128)]
     offset: Annotated[int, Meta(ge=-1, le=1 << 53)]

@@ -36,7 +36,6 @@ class HubMetrics:
             self._start, self._since = now, self._now()
 
     def minute(self, now: int) -> MetricsResponse:
-        """What was done in the minute that runs."""
         self.turn(now)
         received, sent, errors, opened, closed = (new - old for new, old in zip(self._now(), self._since, strict=True))
         return MetricsResponse(received, sent, errors, opened, closed, self._start // 1000, now // 1000)

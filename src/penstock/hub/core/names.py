@@ -39,7 +39,6 @@ RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
 
 
 def is_topic(text: object) -> bool:
-    """Whether this may be published to."""
     return isinstance(text, str) and _TOPIC(text) is not None
 
 

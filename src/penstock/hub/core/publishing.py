@@ -49,7 +49,7 @@ def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
     given = request.message_id or None  # an empty one names nothing
     key: Key | None = None
     if given is not None:
-        # Clients number their publishes anew with each session, so neither actor nor id tells a repeat from a new message.
+        # Clients start to number their publishes with each session, so neither actor nor id tells a repeat from a new message.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
         heard = state.seen.find(key, now)
         if heard is not None:
@@ -114,7 +114,6 @@ def lost(state: HubState, session: Session, effect: Append, refusal: Refusal, no
 
 
 def _waiting(state: HubState, session: Session, effect: Append) -> list[tuple[Session, Envelope]]:
-    """Who waits to hear what became of a message."""
     heard = None if effect.key is None else state.seen.forget(effect.key)
     return [(session, effect.request)] if heard is None else heard.waiting
 
@@ -183,7 +182,6 @@ def checked_expiry(request: Envelope, now: int) -> int | None:
 
 
 def not_permitted(what: str, topic: str) -> Refusal:
-    """A token that does not allow something."""
     return Refusal(
         "unauthorized",
         f"the token does not allow to {what} {topic}",

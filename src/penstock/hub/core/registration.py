@@ -120,19 +120,16 @@ def unregister(state: HubState, context: CommandContext[Unregister]) -> Release 
 
 
 def unregistered(state: HubState, session: Session, request: Envelope, address: str, now: int) -> None:
-    """Say that it is done."""
     state.say(session, Unregistered(address, now // 1000), now, request)
 
 
 def discover(state: HubState, context: CommandContext[Discover]) -> None:
-    """Say who fits."""
     session, command, now = context.session, context.command, context.now
     found = state.registry.discover(command, now, glob=session.dialect.has_globs)
     state.reply(context, found)
 
 
 def list_actors(state: HubState, context: CommandContext[ListActors]) -> None:
-    """Say who is there."""
     command, now = context.command, context.now
     state.reply(context, state.registry.list(command, now))
 

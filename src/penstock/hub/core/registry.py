@@ -175,7 +175,6 @@ class Registry(Generic[S]):
                 yield actor
 
     def list(self, command: ListActors, now: int) -> DiscoveryResult:
-        """All, a page at a time."""
         return _page([*self._alive(now)], command.offset, command.limit)
 
     def _alive(self, now: int) -> Iterator[Actor[S]]:
@@ -199,7 +198,7 @@ class Registry(Generic[S]):
 
     def _await_expiry(self, actor: Actor[S]) -> None:
         if len(self._by_expiry) >= 2 * len(self._actors) + _SLACK:
-            # Renewals and departures leave outdated entries behind. Now every second entry is one: begin anew, which costs each
+            # Renewals and departures leave outdated entries behind. Now every second entry is one: start again, which costs each
             # of them a constant share.
             self._by_expiry = [(other.expires_at, other.address) for other in self._actors.values()]
             heapq.heapify(self._by_expiry)
@@ -247,7 +246,6 @@ def _checked_address(address: str) -> str:
 
 
 def _checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
-    """Each of them once."""
     unique = tuple(dict.fromkeys(capabilities))
     if len(unique) > MAX_CAPABILITIES:
         raise _invalid(f"capabilities are {len(unique)}", "too_many_capabilities", f"send {MAX_CAPABILITIES} at most")

@@ -74,3 +74,25 @@ class HubRules:
     """How long, and how many, ids of publishes are remembered, so that one that is sent again is not forwarded again."""
     max_plain_topics: int = 65_536
     """Of how many topics without history the last position is known."""
+
+
+EVERYTHING = "#"
+
+
+class Binding:
+    """A pattern and its log. `next_offset` is how far the log has been forwarded: what a subscriber missed lies below it."""
+
+    __slots__ = ("epoch", "next_offset", "pattern", "stream")
+
+    def __init__(self, pattern: str, stream: str, *, epoch: str = "", next_offset: int = 0) -> None:
+        self.pattern = pattern
+        self.stream = stream
+        """The name of the broker's topic."""
+        self.epoch = epoch
+        """Names this log for as long as it exists. Set, like `next_offset`, by the host before the hub starts."""
+        self.next_offset = next_offset
+
+    @property
+    def base(self) -> str:
+        """The topic of messages that say none, since a service published them: the pattern's beginning."""
+        return self.pattern.removesuffix("#").rstrip("/") or "messages"

@@ -97,7 +97,6 @@ class Outbox:
         return now - self.stalled_since >= span
 
     def clear(self) -> None:
-        """Drop what waits."""
         self._frames = []
         self.bytes = 0
         self.stalled_since = None
@@ -186,7 +185,6 @@ class Session:
         """The connection."""
 
     def enter(self, state: State) -> None:
-        """Go on to the next state."""
         self.state = state
         self.is_open = state is State.CONNECTING or state is State.CONNECTED
         """Whether it may still be sent something. Asked for every message, so it is kept."""

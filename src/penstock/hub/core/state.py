@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from penstock.hub.core import close_codes
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.dialects import Dialect, Parts
 from penstock.hub.core.memory import Positions, RecentPublishes
@@ -18,7 +17,7 @@ from penstock.hub.core.metrics import HubMetrics
 from penstock.hub.core.names import covers, has_wildcard, overlaps
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registry import Registry
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.core.session import Session, State
 from penstock.hub.core.topic_table import TopicTable
 
@@ -126,18 +125,15 @@ class HubState:
     def say(
         self, session: Session, reply: Reply, now: int, request: Envelope | None = None, command: Command | None = None
     ) -> None:
-        """Send a reply, past whatever is held back."""
         if session.is_open:
             text = session.dialect.write(reply, session.name, request=request, command=command, now=now, make_id=self.make_id)
             if text:
                 self.push(session, len(text), (text,), now)
 
     def reply(self, context: CommandContext[C], reply: Reply) -> None:
-        """Answer a request."""
         self.say(context.session, reply, context.now, context.request, context.command)
 
     def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
-        """Say that something was not done."""
         if session.is_open:
             self.metrics.errors[refusal.code] += 1
             self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from penstock.hub.core.binding import EVERYTHING
 from penstock.hub.core.effects import Recover, Release, Retain, Settle
 from penstock.hub.core.messages import (
     Ack,
@@ -31,6 +30,7 @@ from penstock.hub.core.names import RESOLUTION, checked_pattern, checked_topic, 
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registration import acting, registration_expired
+from penstock.hub.core.rules import EVERYTHING
 from penstock.hub.core.session import Session, Subscription
 from penstock.hub.core.state import CommandContext, HubState
 
@@ -216,7 +216,6 @@ def deliver(state: HubState, session: Session, pattern: str, messages: Sequence[
 
 
 def ack(state: HubState, context: CommandContext[Ack]) -> Settle | None:
-    """Messages are done."""
     session, command = context.session, context.command
     wanted = dict.fromkeys((*command.ack_ids, command.ack_id) if command.ack_id else command.ack_ids)
     if not wanted:
@@ -265,7 +264,6 @@ def unsubscribe(state: HubState, context: CommandContext[Unsubscribe]) -> Releas
 
 
 def unsubscribed(state: HubState, session: Session, request: Envelope, pattern: str, now: int) -> None:
-    """Say that it is done."""
     state.say(session, Unsubscribed(pattern, now // 1000), now, request)
 
 
@@ -308,7 +306,6 @@ def _list_allowed(state: HubState, context: CommandContext[ListTopics]) -> None:
 
 
 def topic_info(state: HubState, context: CommandContext[TopicInfo]) -> None:
-    """Say what is known of a topic."""
     session, command = context.session, context.command
     topic = checked_topic(command.topic)
     if not (session.identity.may_subscribe(topic) or session.identity.may_publish(topic)):

@@ -31,7 +31,6 @@ class Names:
         self._blocks: list[list[str]] = []  # none of them empty
 
     def add(self, name: str) -> None:
-        """Put in a name that is not there."""
         blocks = self._blocks
         if not blocks:
             blocks.append([name])
@@ -44,7 +43,6 @@ class Names:
             del block[BLOCK:]
 
     def remove(self, name: str) -> None:
-        """Take out a name that is there."""
         at = bisect_left(self._blocks, name, key=_last)
         block = self._blocks[at]
         del block[bisect_left(block, name)]
@@ -52,7 +50,6 @@ class Names:
             del self._blocks[at]
 
     def count(self, prefix: str) -> int:
-        """How many begin with a prefix."""
         return self._rank(prefix + _AFTER) - self._rank(prefix)
 
     def page(self, prefix: str, offset: int, limit: int) -> list[str]:
@@ -169,7 +166,6 @@ class TopicTable(Generic[S]):
         return reached
 
     def count(self, topic: str) -> int:
-        """How many a message to a topic reaches."""
         return len(self.match(topic))
 
     def names(self, prefix: str = "", offset: int = 0, limit: int | None = None) -> list[tuple[str, int]]:

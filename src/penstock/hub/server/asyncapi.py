@@ -405,7 +405,6 @@ def _answers(name: str) -> tuple[type[m.Reply], ...]:
 
 
 def _sent_by_server() -> dict[str, Any]:
-    """What the hub sends by itself."""
     told = {kind.__name__: summary for kind, summary in UNASKED.items()}
     told[Forwarded.__name__] = "A message that was published to a topic, sent to one actor or to all."
     return {
@@ -428,7 +427,6 @@ def _request(name: str, kind: type[m.Command]) -> dict[str, Any]:
 
 
 def _reply(name: str, kind: type[m.Reply]) -> dict[str, Any]:
-    """What the hub says."""
     inside = {"type": {"const": name}, "from": {"const": HUB}, "payload": _schema(kind.__name__)}
     frame = {"type": name, "from": HUB, "to": CLIENT, "payload": EXAMPLES[kind], "timestamp": NOW}
     if any(kind in _answers(request) for request in REPLIES_TO):

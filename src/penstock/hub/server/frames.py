@@ -58,7 +58,6 @@ class FrameReader:
         """Whether a frame was such that the connection ends."""
 
     def feed(self, data: bytes) -> None:
-        """Bytes have arrived."""
         if self.is_over:
             return
         if self._skip:

@@ -39,14 +39,12 @@ class HeartbeatScheduler:
         self._loop = asyncio.get_running_loop()
 
     def add(self, one: HeartbeatPeer) -> None:
-        """Begin to ask a connection."""
         one.due = self._loop.time() + self._period
         self._waiting[one] = None
         if self._timer is None:
             self._timer = self._loop.call_at(one.due, self._step)
 
     def discard(self, one: HeartbeatPeer) -> None:
-        """Ask it no more."""
         self._waiting.pop(one, None)
         if not self._waiting and self._timer is not None:
             self._timer.cancel()

@@ -146,7 +146,6 @@ class HubServer:
             socket.forget()
 
     def collect(self) -> Iterable[Sample]:
-        """The hub's numbers."""
         return hub_samples(self._service.hub, self._service.feed, refused=self._refused)
 
 

@@ -140,7 +140,6 @@ class HubSocket:
             self._cut = loop.call_at(min(loop.time() + TAKE_SECONDS, until), self._look, left, until)
 
     def _unsent(self) -> int:
-        """How many bytes the transport holds."""
         transport = self._connection.transport
         return 0 if transport is None else transport.get_write_buffer_size()
 
@@ -183,7 +182,6 @@ class HubSocket:
         return False, b""
 
     def feed_eof(self) -> None:
-        """Nothing more arrives."""
         self._is_gone = True
         self._wake()
 

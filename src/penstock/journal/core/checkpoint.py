@@ -75,7 +75,6 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
     first_deliveries: int = 0
 
     def note(self, event: Event) -> None:
-        """Count what happened."""
         count = _COUNTED.get(type(event))
         if count is not None:
             count(self, event)
@@ -346,7 +345,6 @@ class Fold:
         """Overrides `unsettled` for single offsets: True is unsettled."""
 
     def apply(self, event: QueueEvent, streams: dict[int, StreamImage]) -> None:  # noqa: PLR0912, PLR0915  # one case for each event
-        """Change the image by what happened."""
         image, traces, fate = self._image, self._image.traces, self._fate
         image.counters.note(event)
         match event:
@@ -440,5 +438,4 @@ _decoder = msgspec.msgpack.Decoder(State)
 
 
 def decode(body: bytes) -> State:
-    """A stored checkpoint."""
     return _decoder.decode(body)

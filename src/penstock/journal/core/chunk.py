@@ -38,7 +38,6 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many messages it holds."""
         return len(self.ends) // 4
 
     def messages(self, published_at: int) -> list[StoredMessage]:
@@ -91,7 +90,6 @@ class Summary(msgspec.Struct, gc=False):
 
 
 def pack(messages: list[StoredMessage]) -> Chunk:
-    """The columns of messages."""
     if len(messages) == 1:
         return _pack_one(messages[0])
     payloads = [message.data for message in messages]
@@ -151,7 +149,6 @@ _decoder = msgspec.msgpack.Decoder(Chunk)
 
 
 def decode(body: bytes) -> Chunk:
-    """A stored chunk."""
     return _decoder.decode(body)
 
 

@@ -354,7 +354,6 @@ _decoder: Final = msgspec.msgpack.Decoder(list[Event])
 
 
 def decode(body: bytes) -> list[Event]:
-    """The records of one stored commit."""
     return _decoder.decode(body)
 
 

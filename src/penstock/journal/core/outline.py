@@ -80,5 +80,25 @@ _decoder = msgspec.msgpack.Decoder(Outline)
 
 
 def decode(body: bytes) -> Outline:
-    """A stored checkpoint, in outline."""
     return _decoder.decode(body)
+
+
+EVENTS = "_penstock.events"
+"""What stands for the event log where a stream's name is wanted: in offsets and cursors."""
+
+
+class StreamSpan(msgspec.Struct, frozen=True):
+    """What there is of a stream: the offsets from `earliest` up to, not including, `latest`."""
+
+    stream: str
+    """Its name in the log: a topic's as it is, `queue:NAME` for a work queue."""
+    number: int
+    earliest: int
+    latest: int
+    published_at: int
+    """When the last message was published, in microseconds; 0 when there was none."""
+
+
+def stream_name(kind: str, name: str) -> str:
+    """The name of a stream in the log: one for each, though a topic and a work queue may bear the same."""
+    return name if kind == TOPIC and not name.startswith((f"{TOPIC}:", f"{QUEUE}:")) else f"{kind}:{name}"

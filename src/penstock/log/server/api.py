@@ -63,7 +63,6 @@ class LogApi:
         return samples(self._reads, self._write_api, self._writes, self._broker)
 
     def routes(self) -> list[Route]:
-        """What the API serves."""
         streams = _Question("Streams, and what can be read of them", requests.STREAMS, requests.StreamsAsked, _SPANS)
         messages = _Question("Messages of a range, as Arrow", requests.MESSAGES, requests.MessagesAsked, _ARROW)
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
@@ -83,7 +82,6 @@ class LogApi:
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:
-        """Which streams there are."""
         fields, scope = await requests.asked(request, requests.StreamsAsked), self._scope(request)
         if fields.pattern is None:
             return json_response(_spans(scope, fields.names, None))
@@ -102,28 +100,23 @@ class LogApi:
         return json_response(requests.Created(created=True))
 
     async def offsets(self, request: Request) -> web.StreamResponse:
-        """The offsets of instants."""
         fields, scope = await requests.asked(request, requests.TimesAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_at, scope, fields.times)))
 
     async def limits(self, request: Request) -> web.StreamResponse:
-        """How far so many bytes reach."""
         fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
 
     async def messages(self, request: Request) -> web.StreamResponse:
-        """A range of a stream."""
         fields, scope = await requests.asked(request, requests.MessagesAsked), self._scope(request, Right.SEE)
         span = scope.span_for(Right.SEE, fields.stream, fields.number)
         return await self._reads.send(request, partial(message_rows, scope, span, fields), fields.compression)
 
     async def events(self, request: Request) -> web.StreamResponse:
-        """A range of the event log."""
         fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request)
         return await self._reads.send(request, partial(event_rows, scope, fields), fields.compression)
 
     async def dead_letters(self, request: Request) -> web.StreamResponse:
-        """The dead letters of a range of the event log."""
         fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request, Right.SEE)
         return await self._reads.send(request, partial(dead_letter_rows, scope, fields), fields.compression)
 
@@ -163,14 +156,12 @@ class _Question(NamedTuple):
         return log_route("GET", path, handler, operation), self.posted(path, handler)
 
     def posted(self, path: str, handler: Handler) -> Route:
-        """As a POST with a body."""
         replies = {200: self.reply}
         operation = Operation(self.summary, tags=TAGS, parameters=(requests.PROJECT,), body=Body(self.fields), replies=replies)
         return log_route("POST", path, handler, operation)
 
 
 def samples(reads: LogReads, write_api: WriteApi, writes: Writes, broker: Broker) -> Iterator[Sample]:
-    """What is true now."""
     yield Sample(_READS, (), reads.running)
     yield Sample(_REFUSED, (), reads.refused)
     yield Sample(_ROWS, (), reads.rows)

@@ -13,11 +13,11 @@ from penstock.broker.cursors import CursorOwner
 from penstock.broker.log_view import kind_of
 from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
 from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
-from penstock.journal.core.span import EVENTS
+from penstock.journal.core.outline import EVENTS
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route
 from penstock.log.server.scope import Scope
-from penstock.values.cursor import Cursor
+from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
 _NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PROJECT)
@@ -32,7 +32,6 @@ class CursorApi:
         self._scope = scope
 
     def routes(self) -> list[Route]:
-        """What is served."""
         one = {200: Reply("The cursor.", Cursor)}
         path = "/log/cursors/{cursor}"
         listing = Operation(
@@ -49,19 +48,16 @@ class CursorApi:
         ]
 
     async def list(self, request: Request) -> web.StreamResponse:
-        """The cursors of the project."""
         scope = self._scope(request)
         scope.check(Verb.READ)
         found = await self._aio.call(self._cursors.all)
         return json_response([shown for cursor in found if (shown := _shown(scope, cursor)) is not None])
 
     async def get(self, request: Request) -> web.StreamResponse:
-        """One cursor."""
         scope = self._scope(request)
         return json_response(await self._found(scope, _name(scope, request), request.match_info["cursor"]))
 
     async def set(self, request: Request) -> web.StreamResponse:
-        """Move a cursor."""
         fields, scope = await requests.asked(request, requests.CursorAsked), self._scope(request)
         scope.check(Verb.READ)
         offsets = {_stored(scope, stream): offset for stream, offset in fields.offsets.items()}
@@ -71,7 +67,6 @@ class CursorApi:
         return json_response(_shown(scope, moved))
 
     async def delete(self, request: Request) -> web.StreamResponse:
-        """Forget a cursor."""
         scope = self._scope(request)
         name = _name(scope, request)
         await self._found(scope, name, request.match_info["cursor"])

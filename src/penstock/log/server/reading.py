@@ -21,7 +21,7 @@ from aiohttp import web
 from penstock.broker.log_view import check_range
 from penstock.errors import ArrowUnavailable, InvalidArgument
 from penstock.http import Refusal, Request
-from penstock.journal.core.span import EVENTS, StreamSpan
+from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.log.server.requests import EventsAsked, MessagesAsked
 from penstock.log.server.scope import Scope
 
@@ -48,7 +48,6 @@ STRIDE = 1_000_000
 
 
 def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[pa.Schema, Rows]:
-    """The messages of a range."""
     from penstock.log import arrow  # noqa: PLC0415
 
     start, stop = _range(span.stream, asked.start, asked.stop, span.earliest, span.latest)
@@ -60,7 +59,6 @@ def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[
 
 
 def event_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
-    """The events of a range."""
     from penstock.log import arrow  # noqa: PLC0415
 
     streams, start, stop = _events(scope, asked)
@@ -68,7 +66,6 @@ def event_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
 
 
 def dead_letter_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]:
-    """The dead letters of a range of the event log."""
     from penstock.log import arrow  # noqa: PLC0415
 
     streams, start, stop = _events(scope, asked)
@@ -140,11 +137,9 @@ class LogReads:
         self.refused = 0
 
     def close(self) -> None:
-        """Take no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run something in one of the threads."""
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def send(self, request: Request, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> web.StreamResponse:
@@ -251,7 +246,6 @@ class _Read:
             return self._sink.taken()
 
     def close(self) -> None:
-        """End it, and let go of the journal's reader."""
         with self._lock:
             self._is_over = True
             if self._rows is not None and hasattr(self._rows, "close"):
@@ -275,7 +269,6 @@ class _Sink:
         self._small: list[bytes] = []
 
     def write(self, data: Any) -> int:
-        """Keep a buffer."""
         size = len(data)
         if size < SMALL:
             self._small.append(bytes(data))
@@ -291,7 +284,6 @@ class _Sink:
         """Nothing to let go of."""
 
     def taken(self) -> list[Any]:
-        """What came since the last time."""
         self._join()
         buffers, self._buffers = self._buffers, []
         return buffers

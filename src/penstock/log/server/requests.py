@@ -151,7 +151,6 @@ def word(request: Request, name: str) -> str:
 
 
 async def asked(request: Request, kind: type[T]) -> T:
-    """The fields of a request."""
     if request.method in {"GET", "HEAD"}:
         return _from_query(request, kind)
     body = await request.read()

@@ -6,7 +6,7 @@ from penstock.access import Action, Principal, Verb
 from penstock.broker.broker import Broker
 from penstock.broker.log_view import BrokerLog, LogNames, kind_of, not_found
 from penstock.errors import InvalidArgument, NotFound, StreamReplaced
-from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.core.outline import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
 from penstock.values.descriptions import StreamDescription
 from penstock.values.projects import Projects, check_project
@@ -34,7 +34,6 @@ class Scope:
 
     @property
     def journal(self) -> ReadableJournal:
-        """Where the chunks and the events are."""
         return self._whole.journal
 
     def check(self, verb: Action) -> None:
@@ -42,7 +41,6 @@ class Scope:
         self.principal.check(verb, self.project)
 
     def spans(self) -> list[StreamSpan]:
-        """The streams that the caller may read."""
         self.check(self.verb)
         found = [(self.visible_name(*kind_of(span.stream)), span) for span in self._whole.spans()]
         return [_named(span, name) for name, span in found if name is not None]

@@ -70,12 +70,10 @@ class WriteApi:
         self.committed_rows = 0
 
     def close(self) -> None:
-        """Take no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._committing.shutdown(wait=False, cancel_futures=True)
 
     def routes(self) -> list[Route]:
-        """What is served."""
         tags, project = ("log",), requests.PROJECT
         stream = Parameter("stream", "The stream of rows that do not say their own.", requests.Name)
         body = Body(
@@ -109,7 +107,6 @@ class WriteApi:
         ]
 
     async def stage(self, request: Request) -> web.StreamResponse:
-        """A part comes in."""
         scope = self._scope(request)
         part, stream = requests.word(request, "part"), request.query.get("stream")
         if stream is not None:
@@ -136,7 +133,6 @@ class WriteApi:
         return json_response(Staged(part, info.rows, info.bytes))
 
     async def commit(self, request: Request) -> web.StreamResponse:
-        """Publish a write."""
         fields, scope = await requests.asked(request, requests.CommitAsked), self._scope(request)
         scope.check(Verb.PUBLISH)
         if fields.query is None and fields.batch:
@@ -166,7 +162,6 @@ class WriteApi:
         return json_response(Committed(result.rows, result.is_repeat))
 
     async def abort(self, request: Request) -> web.StreamResponse:
-        """Forget a write."""
         scope = self._scope(request)
         scope.check(Verb.PUBLISH)
         write = _name(scope, request)

@@ -44,7 +44,6 @@ class RowFilter:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no row can be like this."""
         sets: tuple[frozenset[Any] | None, ...] = (self.streams, self.keys, self.offsets, self.places)
         return (
             self.since >= self.until

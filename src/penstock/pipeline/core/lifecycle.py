@@ -7,7 +7,7 @@
 A life begins with the first delivery, or with the end when there was none; a message that only waits has none yet. It is over
 when it is settled, and gives one row. Delivered again after that (a dead letter redriven, a subscription sought back), it lives
 again and gives another row. A first attempt in the midst of a life, or another message id at the same offset (a topic made
-anew), ends the old life unseen: it is `open`.
+again), ends the old life unseen: it is `open`.
 
 So that memory stays bounded, `Lives.expire` drops lives without news: they give an `open` row. What comes for one after
 that is late: it gives a row of its own, marked `is_late`, which knows the end and not the beginning.
@@ -171,7 +171,6 @@ class Lives:
         return lives
 
     def dump(self) -> bytes:
-        """All of it, as short as it gets."""
         runs: list[_Run] = []
         for offset, message_id in sorted(self._published.items()):
             prefix = message_id[:-_OFFSET_DIGITS]

@@ -80,7 +80,6 @@ class State:
         self.files = {} if snapshot is None else {file.path: file for file in snapshot.files}
 
     def snapshot(self) -> Snapshot:
-        """The state as it is stored."""
         return Snapshot(self.version, dict(self.watermark), list(self.files.values()))
 
     def check(self, commit: Commit) -> None:

@@ -22,7 +22,7 @@ from penstock.pipeline.core.planning import OffsetRange
 
 _SHOWN = 5
 _REMEDY = (
-    "set failOnDataLoss to false to skip what is gone and go on, or start anew with another checkpoint; "
+    "set failOnDataLoss to false to skip what is gone and go on, or start again with another checkpoint; "
     "a longer retention, or a cursor that holds it, keeps messages until they are read"
 )
 
@@ -38,7 +38,6 @@ Offsets = dict[str, Position]
 
 
 def decode(stored: Mapping[str, object]) -> Offsets:
-    """Positions out of a checkpoint."""
     offsets: Offsets = {}
     for stream, value in stored.items():
         match value:
@@ -87,7 +86,6 @@ def replaced(stream: str, position: Position, now: str) -> LostData:
 
 
 def overtaken(stream: str, start: int, stop: int) -> LostData:
-    """The loss of what retention removed."""
     rows = stop - start
     return LostData(stream, f"offsets {start} to {stop - 1} of {stream!r} ({rows} rows) are gone: retention removed them", rows)
 
@@ -167,7 +165,6 @@ class Backlog:
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows wait in each stream."""
         return {stream: stop.offset - self.starts[stream].offset for stream, stop in self.stops.items()}
 
     def end(self, reached: Mapping[str, int] | None = None) -> Offsets:

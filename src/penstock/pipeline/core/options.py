@@ -81,18 +81,15 @@ class OptionReader:
         return value
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One out of some words."""
         value = self._values.get(name.lower(), default).lower()
         if value not in choices:
             raise self.wrong(name, f"one of {', '.join(choices)}")
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def number(self, name: str) -> int | None:
-        """A whole number, 1 or more."""
         value = self.text(name)
         if value is None:
             return None
@@ -115,7 +112,6 @@ class OptionReader:
         return size
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Names with commas between them."""
         value = self.text(name)
         if value is None:
             return None
@@ -164,7 +160,6 @@ class Bound:
     by_stream: Mapping[str, Point] = field(default_factory=dict)
 
     def of(self, stream: str, default: Point) -> Point:
-        """Where that is in a stream."""
         return self.by_stream.get(stream) or self.others or default
 
 
@@ -273,7 +268,6 @@ def column_names(view: str) -> tuple[str, ...]:
 
 
 def schema_of(options: SourceOptions) -> str:
-    """What Spark is told of the rows."""
     columns = dict(zip(column_names(options.view), VIEWS[options.view].split(", "), strict=True))
     return ", ".join(columns[name] for name in options.columns)
 

@@ -21,7 +21,6 @@ class OffsetRange(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many offsets it has."""
         return self.stop - self.start
 
 

@@ -39,7 +39,6 @@ def compact(spark: SparkSession, lake: str, *, target_bytes: int = TARGET_BYTES,
 
 
 def _on_spark(spark: SparkSession, merges: Sequence[FileMerge]) -> Iterator[int]:
-    """One task for each merge."""
     if not merges:
         return iter(())
     orders = [(index, json.dumps([merge.sources, merge.target])) for index, merge in enumerate(merges)]

@@ -110,7 +110,6 @@ def _typed(name: str) -> Column:
 
 
 def _fold_all(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-    """A whole bucket of a finite frame."""
     lives = Lives()
     rows = lives.fold(_events([frame])) + lives.finish()
     return _frame(str(key[0]), rows)

@@ -4,7 +4,7 @@ Deliveries and publishes are counted from the events, in the window in which the
 message (how it ended, how often it failed, how long it waited and was worked on) is counted from the lifecycle, in the window in
 which the message was settled, for the consumer that had it last; open lives do not count.
 Percentiles are `percentile_approx` with an accuracy of 10,000: a value that occurred, whose rank is wrong by at most 0.01 %.
-Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves for ever.
+Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves forever.
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
 
 
 def _settled(lives: DataFrame) -> DataFrame:
-    """What settled lives say."""
     settled = lives.where(F.col("settled_at").isNotNull() & _is_foreign()).withColumn("moment", F.col("settled_at"))
     outcomes = {name: _one(F.col("outcome") == name) for name in ("acked", "dead_lettered", "dropped")}
     age = _age("settled_at", F.unix_micros("published_at"))
@@ -135,7 +134,6 @@ def _settled(lives: DataFrame) -> DataFrame:
 
 
 def _happened(events: DataFrame) -> DataFrame:
-    """What single events say."""
     happened = events.where(F.col("stream").isNotNull() & _is_foreign() & F.col("kind").isin("published", "leased")).withColumn(
         "moment", F.col("at")
     )

@@ -73,7 +73,6 @@ def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None
 
 
 def extent(messages: DataFrame) -> ReplayExtent:
-    """Count, and write nothing."""
     found = messages.agg(
         F.count("*").alias("rows"),
         F.sum(F.octet_length("value")).alias("bytes"),

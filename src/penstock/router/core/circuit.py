@@ -143,7 +143,6 @@ class Breaker:
 
     @property
     def buffered(self) -> int:
-        """How many calls the window holds."""
         return min(self._calls, WINDOW)
 
     def _count(self, health: Health, now: int) -> bool:

@@ -279,12 +279,10 @@ class PoolChange(msgspec.Struct, frozen=True):
 
     @property
     def has_new_concurrency(self) -> bool:
-        """Whether it may do more or less at a time."""
         return self.old.concurrency != self.new.concurrency
 
     @property
     def has_new_rate(self) -> bool:
-        """Whether it may do more or less a minute."""
         return self.old.rate_per_minute != self.new.rate_per_minute
 
 
@@ -296,7 +294,6 @@ class QueueChange(msgspec.Struct, frozen=True):
 
     @property
     def has_to_be_opened(self) -> bool:
-        """Whether its source cannot be kept."""
         return (self.old.name, self.old.uri) != (self.new.name, self.new.uri)
 
 

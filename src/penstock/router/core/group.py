@@ -44,7 +44,6 @@ class GroupLane:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
         return not self.regular and not self.urgent
 
     @property
@@ -53,7 +52,6 @@ class GroupLane:
         return (self.urgent or self.regular)[0]
 
     def pop(self) -> RoutedMessage:
-        """The next message."""
         return self.urgent.popleft() if self.urgent else self.regular.popleft()
 
     def remove(self, item: RoutedMessage) -> bool:
@@ -103,7 +101,6 @@ class GroupLane:
         return True
 
     def came_back(self, item: RoutedMessage) -> None:
-        """A message is here again, and stays."""
         if self.away:
             self.away.pop(key_of(item), None)
 
@@ -139,12 +136,10 @@ class BatchGroups:
         return len(self._left)
 
     def add(self, batch: int, group: str) -> None:
-        """A message of this batch and group has come."""
         key = batch, group
         self._left[key] = self._left.get(key, 0) + 1
 
     def fail(self, batch: int, group: str) -> None:
-        """A message of them failed."""
         if (batch, group) in self._left:
             self._failed.add((batch, group))
 

@@ -79,7 +79,6 @@ def _closed(snapshot: Snapshot, now: int) -> dict[str, str]:
 
 
 def _late(snapshot: Snapshot, now: int) -> set[str]:
-    """Queues of which a consumer does not poll."""
     return {consumer.queue for consumer in snapshot.consumers if not consumer.is_polling(now)}
 
 

@@ -91,7 +91,6 @@ class PoolCounts(msgspec.Struct, frozen=True):
 
     @property
     def attempts(self) -> int:
-        """Deliveries that were tried."""
         return self.succeeded + self.failed + self.transient + self.throttled
 
     @property
@@ -245,13 +244,11 @@ class QueueMetrics:
         self._growths = 0
 
     def received(self, count: int, now: int) -> None:
-        """A batch came."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._received += count
 
     def consumed(self, now: int) -> None:
-        """A message was acked."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._consumed += 1

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, FailureKind
+from penstock.http.client.transport import Answer, Failure, FailureKind
 
 DEFAULT_DELAY: Final = 30
 """Seconds until a message comes again, when nobody says otherwise."""

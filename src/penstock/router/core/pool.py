@@ -61,7 +61,6 @@ class RateLimit:
         return 0
 
     def give_back(self) -> None:
-        """The last permit was not used."""
         if self._granted:
             self._in_window -= 1
             self._granted[-1][1] -= 1
@@ -488,5 +487,4 @@ class Pool:
 
 
 def capacity_of(concurrency: int) -> int:
-    """How many messages may wait in a pool."""
     return max(concurrency * CAPACITY_FACTOR, LEAST_CAPACITY)

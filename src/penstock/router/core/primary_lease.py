@@ -47,7 +47,6 @@ class Lease:
         return now < self._ends
 
     def is_held(self, now: int) -> bool:
-        """Whether this router may act as the primary."""
         return self._begins <= now < self._ends
 
     def left(self, now: int) -> int:

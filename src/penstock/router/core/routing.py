@@ -51,7 +51,7 @@ def route(
         chosen = _in_turn(pool, wanted, routing, now)
         room = pool.room
         if room < len(chosen):
-            # A batch that never fits is taken as far as it goes, or it would go round for ever.
+            # A batch that never fits is taken as far as it goes, or it would go round forever.
             fitting = room if len(chosen) > pool.capacity else 0
             routing.full[pool.code] = len(chosen) - fitting
             routing.refused += [(pool, item) for item in chosen[fitting:]]

@@ -61,7 +61,6 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     is_connected: bool = True
 
     def is_healthy(self, now: int) -> bool:
-        """Whether it polls a queue that is open."""
         return self.is_connected and self.is_polling(now)
 
     def is_polling(self, now: int) -> bool:

@@ -171,7 +171,6 @@ class LateAcks:
         return len(self._ids)
 
     def add(self, broker_id: str, now: int) -> None:
-        """The ack of this message failed."""
         self._ids.pop(broker_id, None)
         self._ids[broker_id] = now
         while len(self._ids) > self._most or next(iter(self._ids.values())) <= now - RETENTION:

@@ -101,11 +101,9 @@ class Warnings:
         return made
 
     def all(self, now: int) -> list[WarningRecord]:
-        """Every warning."""
         return self._matching(now, lambda _: True)
 
     def unacknowledged(self, now: int) -> list[WarningRecord]:
-        """Those that nobody has acknowledged."""
         return self._matching(now, lambda warning: not warning.is_acknowledged)
 
     def by_severity(self, severity: Severity, now: int) -> list[WarningRecord]:
@@ -132,7 +130,6 @@ class Warnings:
         return len(fresh)
 
     def clear(self) -> int:
-        """Forget all of them; how many there were."""
         count = len(self._kept)
         self._kept.clear()
         self._latest.clear()

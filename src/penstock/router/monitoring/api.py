@@ -42,7 +42,6 @@ def routes_with_server(
 
 
 def _inner(view: RouterView, *, is_development: bool) -> list[Route]:
-    """What nobody else serves."""
     routes = [
         *StatsRoutes(view).routes(),
         *PoolRoutes(view).routes(),

@@ -72,7 +72,6 @@ class HealthRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         ready = {200: Reply("It is.", Probe), 503: Reply("It is not, and why.", Probe)}
         healthy = {200: Reply("It does.", InfrastructureHealth), 503: Reply("It does not.", InfrastructureHealth)}
         return [
@@ -84,7 +83,6 @@ class HealthRoutes:
         ]
 
     def infrastructure(self) -> InfrastructureHealth:
-        """Whether the router works."""
         found = infrastructure(self._view.snapshot(), self._view.clock.now())
         return InfrastructureHealth(found.is_healthy, found.message, found.issues)
 
@@ -95,21 +93,17 @@ class HealthRoutes:
         return Probe("READY" if found.is_ready else "NOT_READY", to_datetime(now), found.issues)
 
     async def health(self, _: Request) -> web.StreamResponse:
-        """Whether the router works."""
         found = self.infrastructure()
         return json_response(found, 200 if found.healthy else 503)
 
     async def live(self, _: Request) -> web.StreamResponse:
-        """The event loop turns."""
         return json_response(Probe("ALIVE", to_datetime(self._view.clock.now()), []))
 
     async def ready(self, _: Request) -> web.StreamResponse:
-        """Whether the router is ready."""
         found = self.readiness()
         return json_response(found, 200 if found.status == "READY" else 503)
 
     async def overall(self, _: Request) -> web.StreamResponse:
-        """How the router is."""
         now = self._view.clock.now()
         snapshot = self._view.snapshot()
         found = overall(snapshot, self._view.warnings.active(WARNINGS_COUNT_FOR, now), now)

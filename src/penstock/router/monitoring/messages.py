@@ -124,7 +124,6 @@ class MessageRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         path = "/monitoring/in-flight-messages"
         limit, pool = Parameter("limit", "How many at most.", Limit), Parameter("poolCode", "Of this pool alone.", Text)
         part = Parameter("messageId", "Only those whose id contains this.", Text)
@@ -160,7 +159,6 @@ class MessageRoutes:
         return json_response([_shown(message, now) for message in found])
 
     async def check(self, request: Request) -> web.StreamResponse:
-        """Whether a message is there."""
         message_id = query(request, MessageQuery).message_id
         found = self._view.find(message_id)
         if found is None:
@@ -168,12 +166,10 @@ class MessageRoutes:
         return json_response(CheckResult(message_id, True, found.pool, found.queue))
 
     async def check_batch(self, request: Request) -> web.StreamResponse:
-        """Which of these are there."""
         asked = await body(request, BatchCheckRequest)
         return json_response({message_id: self._view.find(message_id) is not None for message_id in asked.message_ids})
 
     async def detail(self, request: Request) -> web.StreamResponse:
-        """What a message is doing."""
         message_id = query(request, MessageQuery).message_id
         found = self._view.find(message_id)
         if found is None:
@@ -181,7 +177,6 @@ class MessageRoutes:
         return json_response(_detail(found, self._view.clock.now()))
 
     async def ack(self, request: Request) -> web.StreamResponse:
-        """Take a message out."""
         message_id = request.match_info["messageId"]
         forced = await self._view.force_ack(message_id)
         if forced is None:
@@ -290,7 +285,6 @@ class PublishRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         return [
             changing(
                 "POST", "/messages", self.publish, "Put a message on a queue", Published, body=PublishMessageRequest, status=201

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from penstock.durations import SECOND
 from penstock.http.monitoring.samples import Collector, Histogram, Metric, Sample
 from penstock.router.core.circuit import State
-from penstock.router.core.metrics import BOUNDS
-from penstock.router.core.snapshot import BreakerState, PoolState, QueueState
+from penstock.router.core.metrics import BOUNDS, QueueCounts, QueueMetrics
+from penstock.router.core.snapshot import PoolState
 from penstock.router.monitoring.view import RouterView
 
 SLICE = 64
@@ -40,47 +40,65 @@ _DEFAULT_POOL = _metric(
 )
 _IN_PIPELINE = _metric("fc_in_pipeline_messages", "Messages in the router.")
 
-_SUBMITTED = _pool("messages_submitted_total", "Messages that the pool took.")
-_SUCCEEDED = _pool("messages_succeeded_total", "Messages that were delivered.")
-_FAILED = _pool("messages_failed_total", "Deliveries that failed.")
-_LIMITED = _pool("messages_ratelimited_total", "Waits for the pool's own rate limit.")
-_THROTTLED = _pool("messages_throttled_total", "Attempts that the target answered with 429.")
-_TRANSIENT = _pool("messages_transient_total", "Deliveries that are tried again.")
+
+def _durations(pool: PoolState) -> Histogram:
+    return Histogram(_SECONDS, tuple(pool.metrics.durations), pool.metrics.time / SECOND)
+
+
+_WAITING, _TRIED, _GROUPS = "Messages that wait in the pool.", "Deliveries that are being tried.", "Groups that hold messages."
+_LIMITED, _DURATION = "Waits for the pool's own rate limit.", "How long attempts took."
+_READY, _NOT_VISIBLE = "Messages that can be handed out.", "Messages that are handed out, or have to wait."
+_CAME = "Messages that came from the queue."
+
+_OF_POOL: list[tuple[Metric, Callable[[PoolState], float | Histogram]]] = [
+    (_pool("messages_submitted_total", "Messages that the pool took."), lambda pool: pool.metrics.submitted),
+    (_pool("messages_succeeded_total", "Messages that were delivered."), lambda pool: pool.metrics.succeeded),
+    (_pool("messages_failed_total", "Deliveries that failed."), lambda pool: pool.metrics.failed),
+    (_pool("messages_ratelimited_total", _LIMITED), lambda pool: pool.metrics.rate_limited),
+    (_pool("messages_throttled_total", "Attempts that the target answered with 429."), lambda pool: pool.metrics.throttled),
+    (_pool("messages_transient_total", "Deliveries that are tried again."), lambda pool: pool.metrics.transient),
+    (_pool("processing_duration_seconds", _DURATION), _durations),
+    (_pool("workers_active", _TRIED), lambda pool: pool.active),
+    (
+        _pool("semaphore_available", "Deliveries that could be tried beside them."),
+        lambda pool: max(pool.concurrency - pool.active, 0),
+    ),
+    (_pool("queue_size", _WAITING), lambda pool: pool.queued),
+    (_pool("messagegroups_count", _GROUPS), lambda pool: pool.groups),
+    (_metric("fc_pool_queue_size", _WAITING, "pool"), lambda pool: pool.queued),
+    (_metric("fc_pool_active_workers", _TRIED, "pool"), lambda pool: pool.active),
+    (_metric("fc_pool_message_groups", _GROUPS, "pool"), lambda pool: pool.groups),
+    (_metric("fc_rate_limit_exceeded_total", _LIMITED, "pool"), lambda pool: pool.metrics.rate_limited),
+    (_metric("fc_mediation_duration_seconds", _DURATION, "pool"), _durations),
+]
 _ERRORS = _pool("errors_total", "Attempts that did not succeed, by what they came to.", "errorType")
-_DURATION = _pool("processing_duration_seconds", "How long attempts took.")
-_ACTIVE = _pool("workers_active", "Deliveries that are being tried.")
-_FREE = _pool("semaphore_available", "Deliveries that could be tried beside them.")
-_SIZE = _pool("queue_size", "Messages that wait in the pool.")
-_GROUPS = _pool("messagegroups_count", "Groups that hold messages.")
+_PROCESSED = _metric("fc_messages_processed_total", "Messages that came to an end.", "pool", "success")
 
-_FC_SIZE = _metric("fc_pool_queue_size", "Messages that wait in the pool.", "pool")
-_FC_ACTIVE = _metric("fc_pool_active_workers", "Deliveries that are being tried.", "pool")
-_FC_GROUPS = _metric("fc_pool_message_groups", "Groups that hold messages.", "pool")
-_FC_PROCESSED = _metric("fc_messages_processed_total", "Messages that came to an end.", "pool", "success")
-_FC_LIMITED = _metric("fc_rate_limit_exceeded_total", "Waits for the pool's own rate limit.", "pool")
-_FC_DURATION = _metric("fc_mediation_duration_seconds", "How long attempts took.", "pool")
-
-_RECEIVED = _queue("messages_received_total", "Messages that came from the queue.")
-_CONSUMED = _queue("messages_consumed_total", "Messages that were acked at the queue.")
-_GIVEN_BACK = _queue("messages_failed_total", "Messages given back because they could not be delivered.")
-_DEFERRED = _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it.")
+_COUNTED: list[tuple[Metric, Callable[[QueueCounts], float]]] = [
+    (_queue("messages_received_total", _CAME), lambda counts: counts.received),
+    (_queue("messages_consumed_total", "Messages that were acked at the queue."), lambda counts: counts.consumed),
+    (_queue("messages_failed_total", "Messages given back because they could not be delivered."), lambda counts: counts.failed),
+    (
+        _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it."),
+        lambda counts: counts.deferred,
+    ),
+    (_metric("fc_consumer_messages_received_total", _CAME, "consumer"), lambda counts: counts.received),
+]
+_OF_QUEUE: list[tuple[Metric, Callable[[QueueMetrics], float]]] = [
+    (_queue("depth", "Messages in the queue."), lambda metrics: metrics.pending + metrics.not_visible),
+    (_queue("pending", _READY), lambda metrics: metrics.pending),
+    (_queue("not_visible", _NOT_VISIBLE), lambda metrics: metrics.not_visible),
+    (_metric("fc_queue_pending_messages", _READY, "queue"), lambda metrics: metrics.pending),
+    (_metric("fc_queue_in_flight_messages", _NOT_VISIBLE, "queue"), lambda metrics: metrics.not_visible),
+]
 _DEAD = _queue("messages_dead_lettered_total", "Messages that are kept as dead letters, by reason.", "reason")
-_DEPTH = _queue("depth", "Messages in the queue.")
-_PENDING = _queue("pending", "Messages that can be handed out.")
-_NOT_VISIBLE = _queue("not_visible", "Messages that are handed out, or have to wait.")
+_OUTCOMES = _metric("fc_queue_messages_total", "What became of a queue's messages.", "queue", "outcome")
 
-_FC_PENDING = _metric("fc_queue_pending_messages", "Messages that can be handed out.", "queue")
-_FC_NOT_VISIBLE = _metric("fc_queue_in_flight_messages", "Messages that are handed out, or have to wait.", "queue")
-_FC_RECEIVED = _metric("fc_consumer_messages_received_total", "Messages that came from the queue.", "consumer")
-_FC_OUTCOMES = _metric("fc_queue_messages_total", "What became of a queue's messages.", "queue", "outcome")
-
-_FC_OPEN = _metric("fc_circuit_breaker_open", "1 while calls to the target are held back.", "target")
-_FC_CALLS = _metric("fc_circuit_breaker_calls_total", "Calls to the target.", "target", "outcome")
+_OPEN = _metric("fc_circuit_breaker_open", "1 while calls to the target are held back.", "target")
+_CALLS = _metric("fc_circuit_breaker_calls_total", "Calls to the target.", "target", "outcome")
 
 
 def router_collector(view: RouterView) -> Collector:
-    """The numbers of a router."""
-
     def collect() -> Iterator[Sample]:
         snapshot, now = view.snapshot(), view.clock.now()
         yield Sample(_AVAILABLE, (), int(all(queue.is_connected for queue in snapshot.queues)))
@@ -89,62 +107,22 @@ def router_collector(view: RouterView) -> Collector:
         yield Sample(_IN_PIPELINE, (), snapshot.in_flight)
         pause = threading.Event()
         for position, pool in enumerate(snapshot.pools, 1):
-            yield from _of_pool(pool)
+            yield from (Sample(metric, (pool.code,), value(pool)) for metric, value in _OF_POOL)
+            yield from (Sample(_ERRORS, (pool.code, kind), count) for kind, count in [*pool.metrics.errors.items()])
+            yield Sample(_PROCESSED, (pool.code, "true"), pool.metrics.succeeded)
+            yield Sample(_PROCESSED, (pool.code, "false"), pool.metrics.failed)
             if position % SLICE == 0:
                 pause.wait(YIELD_SECONDS)
         for queue in snapshot.queues:
-            yield from _of_queue(queue, now)
+            metrics, counts = queue.metrics, queue.metrics.numbers(None, now)
+            yield from (Sample(metric, (queue.name,), value(counts)) for metric, value in _COUNTED)
+            yield from (Sample(metric, (queue.name,), value(metrics)) for metric, value in _OF_QUEUE)
+            yield from (Sample(_DEAD, (queue.name, reason), count) for reason, count in [*metrics.dead.items()])
+            for outcome, count in (("acked", counts.consumed), ("nacked", counts.failed), ("deferred", counts.deferred)):
+                yield Sample(_OUTCOMES, (queue.name, outcome), count)
         for breaker in snapshot.breakers:
-            yield from _of_breaker(breaker)
+            yield Sample(_OPEN, (breaker.name,), int(breaker.state is State.OPEN))
+            yield Sample(_CALLS, (breaker.name, "success"), breaker.succeeded)
+            yield Sample(_CALLS, (breaker.name, "failure"), breaker.failed)
 
     return collect
-
-
-def _of_pool(pool: PoolState) -> Iterator[Sample]:
-    metrics, label = pool.metrics, (pool.code,)
-    durations = Histogram(_SECONDS, tuple(metrics.durations), metrics.time / SECOND)
-    yield Sample(_SUBMITTED, label, metrics.submitted)
-    yield Sample(_SUCCEEDED, label, metrics.succeeded)
-    yield Sample(_FAILED, label, metrics.failed)
-    yield Sample(_LIMITED, label, metrics.rate_limited)
-    yield Sample(_THROTTLED, label, metrics.throttled)
-    yield Sample(_TRANSIENT, label, metrics.transient)
-    for kind, count in [*metrics.errors.items()]:
-        yield Sample(_ERRORS, (pool.code, kind), count)
-    yield Sample(_DURATION, label, durations)
-    yield Sample(_ACTIVE, label, pool.active)
-    yield Sample(_FREE, label, max(pool.concurrency - pool.active, 0))
-    yield Sample(_SIZE, label, pool.queued)
-    yield Sample(_GROUPS, label, pool.groups)
-    yield Sample(_FC_SIZE, label, pool.queued)
-    yield Sample(_FC_ACTIVE, label, pool.active)
-    yield Sample(_FC_GROUPS, label, pool.groups)
-    yield Sample(_FC_PROCESSED, (pool.code, "true"), metrics.succeeded)
-    yield Sample(_FC_PROCESSED, (pool.code, "false"), metrics.failed)
-    yield Sample(_FC_LIMITED, label, metrics.rate_limited)
-    yield Sample(_FC_DURATION, label, durations)
-
-
-def _of_queue(queue: QueueState, now: int) -> Iterator[Sample]:
-    metrics, label = queue.metrics, (queue.name,)
-    numbers = metrics.numbers(None, now)
-    yield Sample(_RECEIVED, label, numbers.received)
-    yield Sample(_CONSUMED, label, numbers.consumed)
-    yield Sample(_GIVEN_BACK, label, numbers.failed)
-    yield Sample(_DEFERRED, label, numbers.deferred)
-    for reason, count in [*metrics.dead.items()]:
-        yield Sample(_DEAD, (queue.name, reason), count)
-    yield Sample(_DEPTH, label, metrics.pending + metrics.not_visible)
-    yield Sample(_PENDING, label, metrics.pending)
-    yield Sample(_NOT_VISIBLE, label, metrics.not_visible)
-    yield Sample(_FC_PENDING, label, metrics.pending)
-    yield Sample(_FC_NOT_VISIBLE, label, metrics.not_visible)
-    yield Sample(_FC_RECEIVED, label, numbers.received)
-    for outcome, count in (("acked", numbers.consumed), ("nacked", numbers.failed), ("deferred", numbers.deferred)):
-        yield Sample(_FC_OUTCOMES, (queue.name, outcome), count)
-
-
-def _of_breaker(breaker: BreakerState) -> Iterator[Sample]:
-    yield Sample(_FC_OPEN, (breaker.name,), int(breaker.state is State.OPEN))
-    yield Sample(_FC_CALLS, (breaker.name, "success"), breaker.succeeded)
-    yield Sample(_FC_CALLS, (breaker.name, "failure"), breaker.failed)

@@ -147,7 +147,6 @@ class PoolRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         breakers = "/monitoring/circuit-breakers"
         name = (Parameter("name", "The breaker, percent-encoded: it is the target that it guards.", where="path"),)
         code = (Parameter("code", "The pool.", where="path"),)
@@ -174,11 +173,9 @@ class PoolRoutes:
         ]
 
     async def breakers(self, _: Request) -> web.StreamResponse:
-        """Every breaker."""
         return json_response({breaker.name: _breaker(breaker) for breaker in self._view.snapshot().breakers})
 
     async def breaker(self, request: Request) -> web.StreamResponse:
-        """One breaker."""
         name = request.match_info["name"]
         for breaker in self._view.snapshot().breakers:
             if breaker.name == name:
@@ -186,25 +183,21 @@ class PoolRoutes:
         raise NotFound(f"circuit breaker {name}")
 
     async def reset(self, request: Request) -> web.StreamResponse:
-        """Close one."""
         name = request.match_info["name"]
         if not self._view.reset_breaker(name):
             raise NotFound(f"circuit breaker {name}")
         return json_response(Reset("success", name, reset=True))
 
     async def reset_all(self, _: Request) -> web.StreamResponse:
-        """Close all."""
         names = [breaker.name for breaker in self._view.snapshot().breakers]
         return json_response(AllReset("success", sum(self._view.reset_breaker(name) for name in names)))
 
     async def change_pool(self, request: Request) -> web.StreamResponse:
-        """Change a pool."""
         code, asked = request.match_info["code"], await body(request, PoolChangeRequest)
         changed = await self._view.update_pool(code, asked.concurrency or None, asked.rate_limit_per_minute)
         return json_response(PoolChanged(True, code, PoolValues(changed.concurrency, changed.rate_per_minute)))
 
     async def consumers(self, _: Request) -> web.StreamResponse:
-        """Every poll loop."""
         now = self._view.clock.now()
         found = (_consumer(consumer, now) for consumer in self._view.snapshot().consumers)
         return json_response(Consumers(now // 1000, to_datetime(now), {consumer.map_key: consumer for consumer in found}))
@@ -221,16 +214,13 @@ class PoolRoutes:
         )
 
     async def traffic(self, _: Request) -> web.StreamResponse:
-        """What a load balancer is told."""
         return json_response(TrafficStatus())
 
     async def refresh(self, _: Request) -> web.StreamResponse:
-        """Ask the queues."""
         await self._view.refresh_depths()
         return json_response(Refreshed(True, 0.0))
 
     async def reload(self, _: Request) -> web.StreamResponse:
-        """Fetch the configuration."""
         return json_response(Reloaded("success", await self._view.reload()))
 
 

@@ -127,7 +127,6 @@ def query(request: Request, kind: type[T]) -> T:
 
 
 async def body(request: Request, kind: type[T]) -> T:
-    """What the body of a request says."""
     found = await request.read()
     try:
         return msgspec.json.decode(found, type=kind)

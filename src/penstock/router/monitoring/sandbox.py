@@ -21,7 +21,6 @@ from penstock.router.monitoring.view import RouterView
 
 TAGS = ("trying it out",)
 MAX_SEEDS = 10_000
-FAST_SECONDS, SLOW_SECONDS = 0.1, 60.0
 MAX_DELAY_MS = 600_000
 START_SECONDS, LOOK_SECONDS = 10, 0.02
 """How long seeds wait for the first configuration, and how often they look for it."""
@@ -32,7 +31,28 @@ _POOLS = {"high": "POOL-HIGH", "medium": "POOL-MEDIUM", "low": "POOL-LOW"}
 _QUEUES = {level: f"flow-catalyst-{level}-priority.fifo" for level in _LEVELS}
 _ENDPOINTS = ("fast", "slow", "faulty", "fail")
 """What chance chooses from."""
-_TARGETS = (*_ENDPOINTS, "success", "pending", "client-error", "server-error")
+_TARGETS = {
+    "fast": "200 after 100 ms",
+    "slow": "200 after 60 s",
+    "faulty": "200, 400 or 500: of five, three, one and one",
+    "fail": "500",
+    "success": "200, acknowledged",
+    "pending": "200, not acknowledged",
+    "client-error": "400",
+    "server-error": "500",
+}
+_FAILED = (500, False, "failed, on purpose", 0.0)
+_BEHAVIOURS: dict[str, tuple[int, bool, str, float]] = {
+    "fast": (200, True, "", 0.1),
+    "slow": (200, True, "", 60.0),
+    "fail": _FAILED,
+    "success": (200, True, "", 0.0),
+    "pending": (200, False, "not ready yet", 0.0),
+    "client-error": (400, False, "the request is wrong, on purpose", 0.0),
+    "server-error": _FAILED,
+}
+"""Status, whether it acks, what it says, and after how many seconds."""
+_FAULTY = ("success", "success", "success", "client-error", "fail")
 _OTHER_POOL = "DISPATCH-POOL"
 
 LOCAL_CONFIG = {
@@ -104,22 +124,14 @@ class SandboxRoutes:
         self._measured_since = monotonic()
 
     def routes(self) -> list[Route]:
-        """What is served."""
         delay = Parameter("delayMs", "How long to wait.", Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)])
-        targets: list[tuple[str, Handler, str]] = [
-            ("fast", self.fast, "200 after 100 ms"),
-            ("slow", self.slow, "200 after 60 s"),
-            ("faulty", self.faulty, "200, 400 or 500: of five, three, one and one"),
-            ("fail", self.fail, "500"),
-            ("success", self.success, "200, acknowledged"),
-            ("pending", self.pending, "200, not acknowledged"),
-            ("client-error", self.client_error, "400"),
-            ("server-error", self.fail, "500"),
-        ]
         return [
             changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedRequest),
             _open("GET", "/api/config", self.config, "A configuration to try with", dict[str, Any]),
-            *(_open("POST", f"/api/test/{name}", handler, f"A target: {does}", Answer) for name, handler, does in targets),
+            *(
+                _open("POST", f"/api/test/{name}", self._target(name), f"A target: {does}", Answer)
+                for name, does in _TARGETS.items()
+            ),
             _open("GET", "/api/test/stats", self.tested, "Requests to these targets", Total),
             _open("POST", "/api/test/stats/reset", self.reset_tested, "Count them from 0", Total),
             _open("POST", "/api/benchmark/process", self.measure, "A target that answers at once", Answer),
@@ -129,7 +141,6 @@ class SandboxRoutes:
         ]
 
     async def config(self, _: Request) -> web.StreamResponse:
-        """A configuration."""
         return json_response(LOCAL_CONFIG)
 
     async def seed(self, request: Request) -> web.StreamResponse:
@@ -172,74 +183,41 @@ class SandboxRoutes:
         wanted = _POOLS.get(level, _OTHER_POOL)
         return wanted if wanted in pools or not pools else self._random.choice(pools)
 
-    async def fast(self, request: Request) -> web.StreamResponse:
-        """Soon."""
-        return await self._later(request, FAST_SECONDS)
+    def _target(self, name: str) -> Handler:
+        async def answer(request: Request) -> web.StreamResponse:
+            self._tested += 1
+            status, is_acked, message, seconds = _BEHAVIOURS[self._random.choice(_FAULTY) if name == "faulty" else name]
+            if seconds:
+                await _wait(request, seconds)
+            return json_response(Answer(is_acked, message), status)
 
-    async def slow(self, request: Request) -> web.StreamResponse:
-        """Late."""
-        return await self._later(request, SLOW_SECONDS)
-
-    async def faulty(self, request: Request) -> web.StreamResponse:
-        """Now this, now that."""
-        return await self._random.choice([self.success] * 3 + [self.client_error, self.fail])(request)
-
-    async def success(self, _: Request) -> web.StreamResponse:
-        """Yes."""
-        return self._answer(200, Answer(True, ""))
-
-    async def pending(self, _: Request) -> web.StreamResponse:
-        """Not yet."""
-        return self._answer(200, Answer(False, "not ready yet"))
-
-    async def client_error(self, _: Request) -> web.StreamResponse:
-        """Never."""
-        return self._answer(400, Answer(False, "the request is wrong, on purpose"))
-
-    async def fail(self, _: Request) -> web.StreamResponse:
-        """Not now."""
-        return self._answer(500, Answer(False, "failed, on purpose"))
+        return answer
 
     async def tested(self, _: Request) -> web.StreamResponse:
-        """How many came."""
         return json_response(Total(self._tested))
 
     async def reset_tested(self, _: Request) -> web.StreamResponse:
-        """From 0."""
         self._tested = 0
         return json_response(Total(0))
 
     async def measure(self, _: Request) -> web.StreamResponse:
-        """At once."""
         self._measured += 1
         return json_response(Answer(True, ""))
 
     async def measure_slowly(self, request: Request) -> web.StreamResponse:
-        """After a while."""
         delay = query(request, DelayQuery).delay_ms
         self._measured += 1
         await _wait(request, delay / 1000)
         return json_response(Answer(True, ""))
 
     async def measured(self, _: Request) -> web.StreamResponse:
-        """How fast they came."""
         elapsed = monotonic() - self._measured_since
         per_second = self._measured * SECOND / elapsed if elapsed else 0.0
         return json_response(Throughput(self._measured, elapsed // 1000, round(per_second, 3)))
 
     async def reset_measured(self, _: Request) -> web.StreamResponse:
-        """From 0, as of now."""
         self._measured, self._measured_since = 0, monotonic()
         return json_response(Throughput(0, 0, 0.0))
-
-    def _answer(self, status: int, answer: Answer) -> web.Response:
-        self._tested += 1
-        return json_response(answer, status)
-
-    async def _later(self, request: Request, seconds: float) -> web.Response:
-        answer = self._answer(200, Answer(True, ""))
-        await _wait(request, seconds)
-        return answer
 
 
 async def _wait(request: Request, seconds: float) -> None:

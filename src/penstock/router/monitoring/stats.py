@@ -85,7 +85,6 @@ class StatsRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         refresh = Parameter("refresh", "Ask every queue first how much it holds.", bool)
         return [
             reading("/monitoring/pool-stats", self.pools, "Pools by code", dict[str, PoolStats], parameters=(WINDOW,)),
@@ -95,12 +94,10 @@ class StatsRoutes:
         ]
 
     async def pools(self, request: Request) -> web.StreamResponse:
-        """Every pool."""
         span, now = query(request, WindowQuery).span, self._view.clock.now()
         return json_response({pool.code: pool_stats(pool, span, now) for pool in self._view.snapshot().pools})
 
     async def queues(self, request: Request) -> web.StreamResponse:
-        """Every queue."""
         asked = query(request, WindowQuery)
         if asked.refresh:
             await self._view.refresh_depths()
@@ -109,7 +106,6 @@ class StatsRoutes:
 
 
 def pool_stats(pool: PoolState, span: int | None, now: int) -> PoolStats:
-    """A pool; its totals are of the span."""
     numbers = pool.metrics.numbers
     total, recent, half_hour = numbers(span, now), numbers(FIVE_MINUTES, now), numbers(THIRTY_MINUTES, now)
     return PoolStats(

@@ -80,7 +80,6 @@ class WarningRoutes:
         self._view = view
 
     def routes(self) -> list[Route]:
-        """What is served."""
         shown = list[WarningView]
         severity = (Parameter("severity", "INFO, WARN, ERROR or CRITICAL.", where="path"),)
         one = (Parameter("id", "The warning.", where="path"),)
@@ -121,7 +120,6 @@ class WarningRoutes:
         ]
 
     async def list(self, request: Request) -> web.StreamResponse:
-        """All, or those that are asked for."""
         asked = query(request, ListQuery)
         found = self._view.warnings.all(self._view.clock.now())
         if asked.severity is not None:
@@ -135,11 +133,9 @@ class WarningRoutes:
         return _listed(found)
 
     async def unacknowledged(self, _: Request) -> web.StreamResponse:
-        """Those that nobody has acknowledged."""
         return _listed(self._view.warnings.unacknowledged(self._view.clock.now()))
 
     async def by_severity(self, request: Request) -> web.StreamResponse:
-        """Those that are so bad."""
         severity = _severity(request.match_info["severity"])
         return _listed(self._view.warnings.by_severity(severity, self._view.clock.now()))
 
@@ -148,35 +144,28 @@ class WarningRoutes:
         return _listed(self._view.warnings.by_severity(Severity.CRITICAL, self._view.clock.now()))
 
     async def acknowledge(self, request: Request) -> web.StreamResponse:
-        """Somebody has seen it."""
         self._acknowledge(request)
         return json_response(Success())
 
     async def acknowledged(self, request: Request) -> web.StreamResponse:
-        """The same, in the other words."""
         self._acknowledge(request)
         return json_response(Acknowledged())
 
     async def acknowledge_all(self, _: Request) -> web.StreamResponse:
-        """Somebody has seen all."""
         return json_response(AllAcknowledged(self._view.warnings.acknowledge_all()))
 
     async def clear(self, _: Request) -> web.StreamResponse:
-        """Forget all."""
         self._view.warnings.clear()
         return json_response(Success())
 
     async def cleared(self, _: Request) -> web.StreamResponse:
-        """The same, and how many there were."""
         return json_response(Cleared(self._view.warnings.clear()))
 
     async def clear_old(self, request: Request) -> web.StreamResponse:
-        """Forget the old ones."""
         self._clear_old(request)
         return json_response(Success())
 
     async def cleared_old(self, request: Request) -> web.StreamResponse:
-        """The same, and how many there were."""
         return json_response(Cleared(self._clear_old(request)))
 
     def _acknowledge(self, request: Request) -> None:

@@ -291,7 +291,6 @@ class ActiveMqSource:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it is connected."""
         return self._connection is not None and self._connection.is_open
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
@@ -490,14 +489,12 @@ class ActiveMqSource:
         self._returned.clear()
 
     def _nudge(self) -> None:
-        """Make the server look for more to push."""
         self._may_have_more = False
         if self._connection is not None:
             fields = {"id": "nudge", "destination": self._destination, "selector": "1=0", "activemq.prefetchSize": "1"}
             self._connection.write(frame("SUBSCRIBE", fields) + frame("UNSUBSCRIBE", {"id": "nudge"}))
 
     def _take(self, frames: list[Frame]) -> None:
-        """Messages that the server pushed."""
         mark = f"\nsubscription:{self._subscription}"
         for head, body in frames:
             if mark not in head:

@@ -61,7 +61,6 @@ class BrokerQueues:
         """(queue, stream) of the queues that are taken from, by their names in the router."""
 
     def open(self, kind: Kind, name: str, config: QueueConfig) -> Source:
-        """A source of one of them, not started."""
         scoped = self._projects.scoped(self._projects.default, name)
         if kind is Kind.SUBSCRIPTION:
             return LocalSource(self, Catalog.subscription, scoped, config, self._rules)
@@ -136,7 +135,6 @@ class LocalSource(AsyncConsumer):
         return self._is_started
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
-        """What there is, or what comes within the time."""
         until = monotonic() + int(wait * SECOND)
         while self._is_started:
             try:
@@ -154,7 +152,6 @@ class LocalSource(AsyncConsumer):
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done with."""
         self._acks.append(received)
         if not self._is_due:
             self._soon()
@@ -171,13 +168,11 @@ class LocalSource(AsyncConsumer):
         asyncio.get_running_loop().call_later(delay, self.nack, received, 0)
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Another deadline."""
         self._verdicts.setdefault(("extend", seconds), []).append(received)
         if not self._is_due:
             self._soon()
 
     def set_lease(self, seconds: int) -> None:
-        """Another deadline for the polls to come."""
         self.lease_seconds, self.ack_deadline = seconds, seconds * SECOND
 
     async def flush(self) -> None:
@@ -226,7 +221,6 @@ class LocalSource(AsyncConsumer):
                 self._carry_out()
 
     def _carry_out(self) -> None:
-        """Do what was told in this turn of the loop."""
         self._is_due = False
         acks, verdicts = self._acks, self._verdicts
         if not acks and not verdicts:

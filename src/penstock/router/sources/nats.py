@@ -3,7 +3,7 @@
 poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
 ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
 nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
-extend  `+WPI` starts the lease anew; a longer one is a `-NAK` with a delay, which can still be acked
+extend  `+WPI` starts the lease again; a longer one is a `-NAK` with a delay, which can still be acked
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ class NatsSource:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it is connected, as far as it knows."""
         return self._link is not None
 
     async def start(self) -> None:
@@ -416,7 +415,6 @@ class NatsSource:
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done with."""
         reply = self._open.get(received.broker_id)
         # An older delivery of this message will do, but not a message of a stream that had the same name and number.
         if reply and (reply is received.receipt or delivery_of(reply).key == delivery_of(received.receipt).key):

@@ -233,7 +233,6 @@ class NatsConnection(asyncio.Protocol):
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, data: bytes) -> None:
-        """Send commands."""
         self._transport.write(data)
 
     def subscribe(self, subject: str, handler: Handler) -> bytes:
@@ -275,17 +274,16 @@ class NatsConnection(asyncio.Protocol):
         self._transport.abort()
 
     def abort(self, problem: str = "") -> None:
-        """End it now."""
         self.problem = self.problem or problem
         self._transport.abort()
 
     # ── receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self.is_open = True
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self.problem = self.problem or (str(exc) if exc else "the server closed the connection")
         if self._watch:
@@ -297,7 +295,7 @@ class NatsConnection(asyncio.Protocol):
         self.ended.set()
         self.on_lost()
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
         self._unheard = 0
         if self._parts:
             self._parts.append(data)
@@ -358,7 +356,6 @@ class NatsConnection(asyncio.Protocol):
         self._need = stop + 2 - at
 
     def _error_received(self, line: bytes) -> None:
-        """A line that is no message."""
         word, _, rest = line.partition(b" ")
         match word.upper():
             case b"PING":
@@ -401,7 +398,6 @@ class NatsConnection(asyncio.Protocol):
                 answer.set_result(body)
 
     def _look(self) -> None:
-        """Ask for a sign of life now and then."""
         if self._unheard > PINGS:
             self.abort("the server gives no sign of life")
             return

@@ -194,14 +194,12 @@ class JetStream:
         return found
 
     async def info(self) -> ConsumerInfo:
-        """The consumer as it is now."""
         try:
             return await self._info()
         except _Failed as failed:
             self._refuse(failed)
 
     async def _open_subject(self) -> str:
-        """A subject whose messages the consumer takes."""
         found = self._address.subject or (await self.info()).config.filter_subject
         if not found:
             found = next(iter((await self.stream()).config.subjects), "")
@@ -335,7 +333,6 @@ class Outbox:
         self._acked: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def ack(self, reply: bytes) -> None:
-        """The message is done with."""
         self._acks.append(reply)
         self._acked.append(reply)
         if not self._is_due:
@@ -347,7 +344,7 @@ class Outbox:
         self._due()
 
     def extend(self, reply: bytes, seconds: int = 0) -> None:
-        """The message's lease is to begin anew; with seconds: to run for so long, whatever the consumer's leases are.
+        """The message's lease is to start again; with seconds: to run for so long, whatever the consumer's leases are.
 
         The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be handed out again, if it
         is not acked before.
@@ -379,7 +376,6 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be sent."""
         return not (self._acks or self._naks or self._leases)
 
     def _due(self) -> None:

@@ -40,7 +40,6 @@ class RemoteQueues(Protocol):
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> Source:
-    """The source of a queue, not started."""
     parts = _split(config.uri)
     kind, _, name = parts.path.removeprefix("/").partition("/") if parts is not None else ("", "", "")
     is_whole = parts is not None and not parts.query and not parts.fragment and "@" not in parts.netloc

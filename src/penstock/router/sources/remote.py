@@ -50,7 +50,6 @@ class ServerQueues:
     """The queues of Penstock servers (`RemoteQueues`)."""
 
     def open(self, server: str, kind: Kind, name: str, config: QueueConfig, environment: Mapping[str, str]) -> Source:
-        """A source of a queue at a server, not started."""
 
         def link() -> RemoteLink:
             token, project = environment.get("PENSTOCK_TOKEN") or None, environment.get("PENSTOCK_PROJECT") or None
@@ -81,7 +80,7 @@ class RemoteSource:
         """What is handed out, by the offset of its message: its latest delivery."""
         self._parked: dict[int, tuple[int, int]] = {}
         """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
-        not nacked at the server: so it goes back to its place when this router starts anew, which knows nothing of it."""
+        not nacked at the server: so it goes back to its place when this router starts again, which knows nothing of it."""
         self._settling = 0
         """How many deliveries are settled here and not told to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
@@ -145,11 +144,9 @@ class RemoteSource:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the stream is open."""
         return self._channel is not None
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
-        """What came, or what comes within the time."""
         until = monotonic() + int(wait * SECOND)
         while self._link is not None:
             await self._connected()
@@ -190,7 +187,6 @@ class RemoteSource:
             self._soon()
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Another deadline."""
         if self._holds(received):
             self._deadlines.setdefault(seconds, []).append(received.receipt)
             self._soon()
@@ -222,7 +218,6 @@ class RemoteSource:
     # ── as a receiver ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
-        """Deliveries have come."""
         stream = channel.opened.stream
         if not self._came:
             self._since = monotonic()
@@ -295,7 +290,6 @@ class RemoteSource:
         return Limits(max(room, 1), 1 << 40, self._lease, is_paused=room <= 0)
 
     def _ask(self) -> None:
-        """Let the server send what is wanted here."""
         wanted = self._want + self._ahead - len(self._came)
         room = self._out() + max(wanted, 0)
         if self._channel is not None and not self._is_returning and room != self._room:
@@ -362,7 +356,6 @@ class RemoteSource:
             self._timer = asyncio.get_running_loop().call_later(self._lease / 4, self._release_idle)
 
     def _release_idle(self) -> None:
-        """Give back what nobody has polled for."""
         self._timer = None
         if self._link is None or not self._came:
             return
@@ -411,7 +404,7 @@ class RemoteSource:
         try:
             failed = await channel.confirm(acks, [*nacks.values()], [(receipts, span) for span, receipts in deadlines.items()])
         except BaseException:
-            # An extension that was lost is not said again: the router says it anew. What was settled is.
+            # An extension that was lost is not said again: the router says it again. What was settled is.
             self._acks, self._nacks = acks + self._acks, nacks | self._nacks
             self._settling = len(self._acks) + len(self._nacks)
             raise

@@ -71,7 +71,6 @@ class Outbox:
         return broker_id in self._waiting or broker_id in self._under_way
 
     def put(self, entry: Entry) -> None:
-        """Send it soon."""
         self._waiting[entry.broker_id] = entry
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._start)
@@ -91,7 +90,6 @@ class Outbox:
             told &= {*self._waiting.values(), *self._under_way.values()}
 
     async def cancel(self) -> list[Entry]:
-        """Give up, and return what was not done."""
         left = [*self._under_way.values(), *self._waiting.values()]
         self._waiting.clear()
         calls = set(self._calls)
@@ -272,7 +270,6 @@ class SqsSource:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the last call found the server."""
         return self._is_healthy
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
@@ -297,7 +294,6 @@ class SqsSource:
         return received if self._is_running else ()  # stopping gives back what came at the last moment
 
     def ack(self, received: SourceMessage) -> None:
-        """Delete the message."""
         broker_id = received.broker_id
         held = self._held.pop(broker_id, None)
         if not self._is_running:

@@ -200,7 +200,6 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
@@ -320,7 +319,6 @@ class SqsApi:
         return Refusal(f"SQS refuses {action} on {url}: {code}: {text[:200]}")
 
     def close(self) -> None:
-        """Close every connection."""
         self._http.close()
 
 

@@ -95,7 +95,6 @@ class CredentialChain:
             return found
 
     def forget(self) -> None:
-        """The server takes them no more: look again."""
         self._found = self._frozen = None
 
     def _fresh(self) -> Credentials | None:

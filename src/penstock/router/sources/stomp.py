@@ -59,7 +59,6 @@ def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
 
 
 def headers(head: str) -> dict[str, str]:
-    """The headers of a head, escaped as they came."""
     try:
         return dict([line.split(":", 1) for line in head.split("\n")[1:]])
     except ValueError:
@@ -245,7 +244,6 @@ class StompConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send it, if there still is somebody."""
         self._wrote = True
         if self._transport is not None:
             self._transport.write(data)
@@ -306,13 +304,11 @@ class StompConnection(asyncio.Protocol):
         self._timers[1] = self._loop.call_later(interval, self._watch, interval)
 
     def abort(self, problem: str) -> None:
-        """Break the connection: the owner is told why."""
         self._problem = problem
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close it; the owner is told nothing more."""
         self._on_lost = lambda _problem: None
         self._on_messages = lambda _frames: None
         if self._transport is not None:

@@ -24,7 +24,7 @@ from penstock.durations import instant, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, OutOfRange, QueueNotFound, TopicNotFound
 from penstock.http import Operation, Reply, Request, Route
 from penstock.ids import message_id
-from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.core.outline import StreamSpan, stream_name
 from penstock.server.console.payloads import Payload, Payloads, Visibility, payload, preview
 from penstock.server.console.requests import (
     TAGS,

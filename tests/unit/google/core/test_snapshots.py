@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google import messages
-from penstock.google.core.snapshots import new_snapshot, update_snapshot
+from penstock.google.core.topics import new_snapshot, update_snapshot
 
 NAME, TOPIC = "projects/p/snapshots/monday", "projects/p/topics/orders"
 SECOND = 1_000_000

@@ -7,9 +7,9 @@ import base64
 import pytest
 
 from penstock.hub.broker.stored_message import LogReader, data_of, to_publish
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.names import EVERYONE, HUB
+from penstock.hub.core.rules import Binding
 from penstock.values.message import StoredMessage, accept
 
 ALICE = "@(browser/alice)"

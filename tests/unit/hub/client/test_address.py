@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.hub.client.address import HINT, checked_address, hub_url
+from penstock.hub.client.client import HINT, checked_address, hub_url
 
 
 def test_an_address_becomes_that_of_the_websocket(subtests: pytest.Subtests) -> None:

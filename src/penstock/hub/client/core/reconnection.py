@@ -13,7 +13,7 @@ FORGOTTEN = SECOND
 MINIMUM = SECOND
 MAXIMUM = 30 * SECOND
 SETTLED = 3 * SECOND
-"""A client that was connected for so long has not failed again when that ends, but anew."""
+"""A client that was connected for so long has not failed again when that ends, but again."""
 
 
 class ReconnectDelays:

@@ -61,7 +61,6 @@ class SubscriptionProgress:
         return Position(epoch, self._seen[epoch])
 
     def ask(self) -> Position | None:
-        """The position to subscribe with now."""
         self.is_subscribed = False
         self._asked = self.position
         return self._asked

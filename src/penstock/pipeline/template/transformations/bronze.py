@@ -10,11 +10,9 @@ spark = SparkSession.active()
 
 @dp.table(comment="Every message of every stream")
 def messages() -> DataFrame:
-    """The messages themselves."""
     return stream(spark, "messages")
 
 
 @dp.table(comment="All that happened to them: published, leased, acked, …")
 def events() -> DataFrame:
-    """The event log."""
     return stream(spark, "events")

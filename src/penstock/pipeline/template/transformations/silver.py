@@ -19,7 +19,6 @@ lives = job.transform(stream(spark, "events"), watermark=setting(spark, "waterma
 
 @dp.table(comment="One row for each life of a message in a subscription: waiting, attempts, processing, outcome")
 def lifecycle() -> DataFrame:
-    """From the event log."""
     return lives
 
 

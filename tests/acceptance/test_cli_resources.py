@@ -99,7 +99,9 @@ def test_an_update_changes_what_is_given_and_takes_away_what_is_named(penstock: 
 
 def test_exist_ok_compares_only_the_flags_that_are_given(penstock: Penstock) -> None:
     penstock.good("topic create orders letters")
-    penstock.good("subscription create s --topic orders --min-backoff 1s --max-backoff 20s --dead-letter-topic letters --max-attempts 9")
+    penstock.good(
+        "subscription create s --topic orders --min-backoff 1s --max-backoff 20s --dead-letter-topic letters --max-attempts 9"
+    )
     penstock.good("queue create q --min-backoff 1s --max-backoff 20s")
     for line in (
         "subscription create s --topic orders --exist-ok --min-backoff 1s",

@@ -568,11 +568,17 @@ def _connection_advice(address: str, problem: str) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in problem:
         return "set SSL_CERT_FILE to a file with the certificate of the authority that signed the server's"
     if "WRONG_VERSION_NUMBER" in problem or "not speak TLS" in problem:
-        return "the server does not use TLS on that port: write the address with http:// instead of https://"
+        scheme = address.partition("://")[0]
+        plain = scheme.removesuffix("s")
+        return f"the server does not use TLS on that port: write the address with {plain}:// instead of {scheme}://"
     if "[SSL" in problem:
         return "compare the TLS settings of both sides: `openssl s_client -connect HOST:PORT` shows those of the server"
     if "speak HTTP" in problem or ("server disconnected" in problem.lower() and not address.startswith(("https:", "wss:"))):
         return "use the server's HTTP port; if the server uses TLS, write the address with https://"
+    if "native protocol" in problem:
+        return "use the server's native port, or write the address with http:// to have the server asked for it"
+    if address.startswith("penstock:") and "closed the connection" in problem:
+        return "if the server uses TLS, write the address with penstocks://"
     return "start it with `penstock serve`, or look for a typing error in the address"
 
 

@@ -97,6 +97,30 @@ def test_an_update_changes_what_is_given_and_takes_away_what_is_named(penstock: 
     assert penstock("queue", "update", "tasks").code == 2
 
 
+def test_exist_ok_compares_only_the_flags_that_are_given(penstock: Penstock) -> None:
+    penstock.good("topic create orders letters")
+    penstock.good(
+        "subscription create s --topic orders --min-backoff 1s --max-backoff 20s --dead-letter-topic letters --max-attempts 9"
+    )
+    penstock.good("queue create q --min-backoff 1s --max-backoff 20s")
+    for line in (
+        "subscription create s --topic orders --exist-ok --min-backoff 1s",
+        "subscription create s --topic orders --exist-ok --max-backoff 20s",
+        "subscription create s --topic orders --exist-ok --dead-letter-topic letters",
+        "subscription create s --topic orders --exist-ok --max-attempts 9",
+        "queue create q --exist-ok --min-backoff 1s",
+        "queue create q --exist-ok --max-backoff 20s",
+    ):
+        assert penstock.good(line).out.endswith("exists already\n")
+    for line in (
+        "subscription create s --topic orders --exist-ok --min-backoff 2s",
+        "subscription create s --topic orders --exist-ok --max-attempts 8",
+        "queue create q --exist-ok --max-backoff 21s",
+    ):
+        refused = penstock(*line.split())
+        assert (refused.code, "with other settings" in refused.err) == (1, True), line
+
+
 def test_the_life_of_a_subscription(penstock: Penstock) -> None:
     penstock.good("topic create orders letters")
     made = penstock(

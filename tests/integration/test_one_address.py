@@ -224,3 +224,29 @@ async def test_whoever_does_not_read_holds_back_the_other_side() -> None:
                 await is_stuck.wait()
             assert written < 32 * 1024 * 1024  # what the buffers of the sockets hold
         await eventually(lambda: door.traffic.open == 0)
+
+
+@scenario
+async def test_a_client_that_is_lost_before_it_is_relayed_leaves_nothing_behind() -> None:
+    relay, ended = Http2Relay(), asyncio.Event()
+
+    class Lost(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            relay.take(transport, PREFACE, ended.set)
+            transport.abort()
+
+    with socket.socket(socket.AF_UNIX) as upstream, socket.socket(socket.AF_UNIX) as first:
+        path = relay.open().replace("unix-abstract:", "\0")
+        upstream.bind(path)
+        upstream.listen(0)
+        first.connect(path)  # no room for another one
+        listener = await asyncio.get_running_loop().create_server(Lost, "127.0.0.1", 0)
+        async with connected(listener.sockets[0].getsockname()[1]), asyncio.timeout(PATIENCE):
+            await ended.wait()
+            upstream.accept()[0].close()
+            relayed, _ = await asyncio.to_thread(upstream.accept)
+            assert await asyncio.to_thread(relayed.makefile("rb").read) == PREFACE
+        relayed.close()
+        listener.close()
+        async with asyncio.timeout(PATIENCE):
+            await relay.stop(10 * PATIENCE)  # waits for connections that it still knows

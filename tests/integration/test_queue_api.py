@@ -805,13 +805,26 @@ async def test_consumers_are_listed_over_resp3_and_synap_rpc() -> None:
 
 
 @scenario
+async def test_an_update_changes_what_is_given_and_takes_away_what_is_null() -> None:
+    async with place() as here:
+        await here.do("queue.create", name="q", message_ttl=60, retry_policy={"minimum_backoff": 0.5, "maximum_backoff": 8})
+        config = await here.do("queue.update", queue="q", max_retries=9, retry_policy={"maximum_backoff": 5})
+        assert config["retry_policy"] == {"minimum_backoff": 0.5, "maximum_backoff": 5}
+        assert (config["max_retries"], config["message_ttl"]) == (9, 60)
+        config = await here.do("queue.update", queue="q", retry_policy=None, message_ttl=None)
+        assert (config["retry_policy"], config["message_ttl"], config["max_retries"]) == (None, None, 9)
+        config = await here.do("queue.update", queue="q", retry_policy={"minimum_backoff": 1})
+        assert config["retry_policy"] == {"minimum_backoff": 1, "maximum_backoff": 600}
+
+
+@scenario
 async def test_a_backoff_is_set_over_resp3_and_synap_rpc() -> None:
     async with binary(Resp3Server) as (queues, port), connected(port) as client:
         assert await resp_ask(client, b"QCREATE", b"q", b"0", b"30", b"MIN_BACKOFF", b"0.5", b"MAX_BACKOFF", b"8") == b"+OK"
         assert queues.manager.config("q").retry_policy == RetryPolicy(0.5, 8)
         assert await resp_ask(client, b"QUPDATE", b"q", b"min_backoff", b"2", b"MAX_RETRIES", b"9") == b"+OK"
         config = queues.manager.config("q")
-        assert (config.retry_policy, config.max_retries, config.ack_deadline_secs) == (RetryPolicy(2, 600), 9, 30)
+        assert (config.retry_policy, config.max_retries, config.ack_deadline_secs) == (RetryPolicy(2, 8), 9, 30)
         answer = await resp_ask(client, b"QUPDATE", b"q", b"MIN_BACKOFF", b"9", b"MAX_BACKOFF", b"8")
         assert answer.startswith(b"-ERR retry_policy.minimum_backoff is 9.0, expected at most maximum_backoff (8.0)")
     async with binary(SynapRpcServer) as (queues, port), connected(port) as client:

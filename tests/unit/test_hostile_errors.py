@@ -152,6 +152,13 @@ def test_the_advice_about_a_connection_fits_how_it_failed(subtests: pytest.Subte
         ("wss://h:1/ws", "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version", "openssl s_client"),
         ("http://h:1", "what answers there is no Penstock server: it does not speak HTTP", "https://"),
         ("ws://h:1/ws", "server disconnected", "https://"),
+        (
+            "penstocks://h:1",
+            "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)",
+            "penstock:// instead of penstocks://",
+        ),
+        ("penstock://h:1", "the server closed the connection", "penstocks://"),
+        ("penstock://h:1", "what answers there does not speak Penstock's native protocol", "native port"),
     ):
         with subtests.test(problem):
             error = errors.ServerUnreachable(address, problem)

@@ -96,7 +96,8 @@ def run_create(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
-        is_new = await made(partial(queue.create, **_settings(found)), exist_ok=found.exist_ok)
+        there = await queue.config() if found.exist_ok and await queue.exists() else None
+        is_new = await made(partial(queue.create, **_settings(found, there)), exist_ok=found.exist_ok)
         if found.json:
             say_json({"name": found.name, **asdict(await queue.config())})
         else:

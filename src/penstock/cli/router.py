@@ -343,7 +343,7 @@ class _Router:
             return FailedPrecondition(f"the router refuses: {said}", hint="use a token that may")
         if status == 404 and path.startswith("/api/") and reason == "no_such_path":
             return _hinted(NotFound(f"seeds at {self._url}"), "start the router with --development")
-        if status == 404 and reason == "not_found":
+        if status == 404 and reason.endswith("not_found"):
             return _hinted(NotFound(said.partition("not found: ")[2]), "`penstock router status` shows what there is")
         if status == 404:
             return _hinted(NotFound(f"a router at {self._url}"), "something else listens there: name the router's own address")

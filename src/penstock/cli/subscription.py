@@ -102,7 +102,9 @@ def run_create(found: argparse.Namespace) -> int:
     """With the settings that were given, and defaults for the rest."""
 
     async def work(pubsub: PubSub) -> int:
-        subscription = pubsub.subscription(found.name, topic=found.topic, **_options(found))
+        subscription = pubsub.subscription(found.name, topic=found.topic)
+        there = (await subscription.metadata()).options if found.exist_ok and await subscription.exists() else None
+        subscription.set_options(**_options(found, there))
         is_new = await made(subscription.create, exist_ok=found.exist_ok)
         if found.json:
             say_json(_document(await subscription.metadata()))

@@ -19,6 +19,7 @@ from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.values.message import check_string
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
 from penstock.wire.operations import Operations
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
@@ -138,13 +139,14 @@ class PubSub:
 
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
-        if name not in self._topics:
-            self._topics[name] = Topic(self, name)
-        return self._topics[name]
+        found = self._topics.get(check_string(name, "topic"))
+        if found is None:
+            found = self._topics[name] = Topic(self, name)
+        return found
 
     def subscription(self, name: str, *, topic: str | None = None, **options: Any) -> Subscription:
         """The subscription of that name: the same object each time; options that are given again change it."""
-        found = self._subscriptions.get(name)
+        found = self._subscriptions.get(check_string(name, "subscription"))
         if found is None:
             found = self._subscriptions[name] = Subscription(self, name, topic, **options)
             return found
@@ -154,7 +156,7 @@ class PubSub:
 
     def queue(self, name: str, **options: Any) -> WorkQueue:
         """The work queue of that name: the same object each time; options that are given again change it."""
-        found = self._queues.get(name)
+        found = self._queues.get(check_string(name, "queue"))
         if found is None:
             found = self._queues[name] = WorkQueue(self, name, **options)
         elif options:
@@ -163,9 +165,10 @@ class PubSub:
 
     def schema(self, name: str) -> Schema:
         """The schema of that name: the same object each time."""
-        if name not in self._schemas:
-            self._schemas[name] = Schema(self, name)
-        return self._schemas[name]
+        found = self._schemas.get(check_string(name, "schema"))
+        if found is None:
+            found = self._schemas[name] = Schema(self, name)
+        return found
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

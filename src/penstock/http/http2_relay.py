@@ -132,10 +132,12 @@ class _Client(asyncio.Protocol):
 
     def begin(self, server: asyncio.Transport) -> None:
         self._server = server
-        if self.transport.is_closing():
-            server.close()
-        else:
+        if not self.transport.is_closing():
             self.transport.resume_reading()
+            return
+        server.close()
+        if self.on_gone is not None:  # lost while the other end was made
+            self.on_gone()
 
     def data_received(self, data: bytes) -> None:
         if self._server is not None:

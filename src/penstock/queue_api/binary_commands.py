@@ -15,7 +15,6 @@ from penstock.api.queues import ProjectQueues
 from penstock.errors import InvalidArgument, Unimplemented
 from penstock.queue_api import replies
 from penstock.queue_api.topics import ProjectTopics
-from penstock.values.policy import RetryPolicy
 from penstock.values.queue import NewMessage
 
 MAX_ARGUMENTS = 32
@@ -94,7 +93,7 @@ def _settings(args: Arguments) -> dict[str, Any]:
     if given.get("max_depth") == 0:  # the clients' word for no wish
         del given["max_depth"]
     backoff = {name: given.pop(name) for name in ("minimum_backoff", "maximum_backoff") if name in given}
-    return given | {"retry_policy": RetryPolicy(**backoff)} if backoff else given
+    return given | {"retry_policy": backoff} if backoff else given
 
 
 async def _create(queues: ProjectQueues, args: Arguments) -> Ok:

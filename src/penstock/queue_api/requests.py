@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import asdict
 
 from penstock.api.queues import MAX_NAME
 from penstock.errors import InvalidArgument
 from penstock.values.message import UNPRINTABLE
-from penstock.values.policy import QueueConfig, RetryPolicy
+from penstock.values.policy import QueueConfig
 from penstock.values.queue import NewMessage
 
 MAX_BATCH = 10_000
@@ -191,10 +192,10 @@ class DeadLetterRequest(QueueRequest, kw_only=True):
 
 
 class Backoff(Fields, kw_only=True):
-    """Seconds to wait before a retry: min(minimum * 2^(attempt - 1), maximum)."""
+    """Seconds to wait before a retry: min(minimum * 2^(attempt - 1), maximum). What is not given stays, or is 10 and 600."""
 
-    minimum_backoff: _Backoff = 10
-    maximum_backoff: _Backoff = 600
+    minimum_backoff: _Backoff | UnsetType = UNSET
+    maximum_backoff: _Backoff | UnsetType = UNSET
 
 
 class Settings(Fields, kw_only=True):
@@ -208,18 +209,18 @@ class Settings(Fields, kw_only=True):
     default_prefetch: Prefetch | None = None
     max_prefetch: Annotated[int, _limits("The largest prefetch.", minimum=1, maximum=1_000_000)] | None = None
     prefetch_limit: Annotated[int, _limits("0: no limit.", minimum=0, maximum=1_000)] | None = None
-    message_ttl: Seconds | None = None
+    message_ttl: Seconds | UnsetType | None = None
     dead_letter_enabled: bool | None = None
     dead_letter_max_size: Annotated[int, _limits("Dead letters listed.", minimum=0, maximum=2**40)] | None = None
-    retry_policy: Backoff | None = None
+    retry_policy: Backoff | UnsetType | None = None
     overflow: Annotated[str, _limits("What a full queue does.", enum=["discard", "reject", "spill"])] | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that are given, by the queue's names of them."""
         names = QueueConfig.__dataclass_fields__
-        given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.retry_policy is not None:
-            given["retry_policy"] = RetryPolicy(self.retry_policy.minimum_backoff, self.retry_policy.maximum_backoff)
+        given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) not in (None, UNSET)}
+        if isinstance(self.retry_policy, Backoff):
+            given["retry_policy"] = {name: value for name, value in asdict(self.retry_policy).items() if value is not UNSET}
         if self.default_max_retries is not None:
             given.setdefault("max_retries", self.default_max_retries)
         if self.prefetch_limit is not None:
@@ -252,9 +253,16 @@ class Create(Settings, kw_only=True):
 
 
 class Update(Settings, kw_only=True):
-    """Change settings of a queue; what is not given stays."""
+    """Change settings of a queue; what is not given stays. With null, `message_ttl` and `retry_policy` are taken away."""
 
     queue: Name
+    message_ttl: Seconds | UnsetType | None = UNSET
+    retry_policy: Backoff | UnsetType | None = UNSET
+
+    def given(self) -> dict[str, Any]:
+        """The settings that are given, by the queue's names of them; None for those that are taken away."""
+        removed = {name: None for name in ("message_ttl", "retry_policy") if getattr(self, name) is None}
+        return super().given() | removed
 
 
 class TopicPublishRequest(Fields, kw_only=True):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -271,7 +271,10 @@ def as_plain(settings: Settings) -> Settings:
 
 
 def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collection[str] = ()) -> Settings:
-    """Settings with some of them changed by name, also as they come over a wire; those that are `fixed` cannot change."""
+    """Settings with some of them changed by name, also as they come over a wire; those that are `fixed` cannot change.
+
+    Of a policy that is a mapping, only what is in it changes.
+    """
     names = [field.name for field in fields(settings)]
     known = ", ".join(name for name in names if name not in fixed)
     if not changes:
@@ -281,7 +284,11 @@ def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collect
             raise InvalidArgument(f"{name} cannot be changed after the creation", hint=f"what can be changed: {known}")
         if name not in names:
             raise InvalidArgument(f"{short_repr(name)} is no setting that can be changed, expected one of {known}")
-    return converted({**by_name(settings), **changes}, type(settings), "changes")
+    merged = by_name(settings)
+    for name, value in changes.items():
+        policy = merged[name]
+        merged[name] = {**by_name(policy), **value} if is_dataclass(policy) and isinstance(value, Mapping) else value
+    return converted(merged, type(settings), "changes")
 
 
 def by_name(settings: Any) -> dict[str, Any]:

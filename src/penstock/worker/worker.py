@@ -51,7 +51,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8085"
 SERVER_VARIABLE, TOKEN_VARIABLE, PROJECT_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROJECT"
 PREFETCH_FACTOR = 4
 """So many messages for each task that may run: the next ones are here before they are needed."""
-QUEUE_NAME = re.compile(r"[\w.~+%/:@#-]+")
+QUEUE_NAME = re.compile(r"[\w.~+%:@#-]{1,256}")
 """Names that a worker may create queues by: they are written into logs, and behind `--queues` with commas in between."""
 EAGER_ID = "eager"
 """What sending returns when the call ran at once, and there is no message."""
@@ -156,7 +156,7 @@ class Worker:
             return self.task()(queue)
         check_name(queue, "queue")
         if not QUEUE_NAME.fullmatch(queue):
-            raise InvalidArgument.of("queue", queue, "letters, digits and -._~+%/:@#", hint='@worker.task("emails")')
+            raise InvalidArgument.of("queue", queue, "at most 256 letters, digits and -._~+%:@#", hint='@worker.task("emails")')
         options = TaskOptions.of(retries=retries, backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl)
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:

@@ -96,6 +96,13 @@ async def test_nothing_has_an_impossible_name(place: Place, subtests: pytest.Sub
                 assert not await pubsub.subscription(name).exists()
                 assert not await pubsub.queue(name).exists()
                 assert not await pubsub.schema(name).exists()
+        for wrong in (None, 7, b"orders", ["orders"]):
+            for make in (pubsub.topic, pubsub.subscription, pubsub.queue, pubsub.schema):
+                with (
+                    subtests.test(name=repr(wrong), make=make.__name__),
+                    pytest.raises(InvalidArgument, match="expected a string"),
+                ):
+                    make(wrong)  # type: ignore[arg-type]
 
 
 @in_loop

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from penstock.access import Principal, Verb
@@ -590,7 +591,7 @@ def test_seeds_are_spread_as_they_were_asked_for() -> None:
     run(scenario())
 
 
-def test_seeds_wait_for_the_first_configuration() -> None:
+def test_seeds_wait_for_the_first_configuration_and_for_their_queue() -> None:
     async def scenario() -> None:
         view = SmallRouter()
         view.change(is_ready=False, queues=[])
@@ -598,7 +599,11 @@ def test_seeds_wait_for_the_first_configuration() -> None:
             seeding = asyncio.create_task(client.ask("POST", "/api/seed/messages", b"{}"))
             done, _ = await asyncio.wait([seeding], timeout=0.05)
             assert not done
-            view.change(is_ready=True, queues=SmallRouter().snapshot().queues)
+            queues = SmallRouter().snapshot().queues
+            view.change(is_ready=True, queues=[msgspec.structs.replace(queue, is_connected=False) for queue in queues])
+            done, _ = await asyncio.wait([seeding], timeout=0.05)
+            assert not done
+            view.change(queues=queues)
             assert (await seeding).status == 200
 
     run(scenario())

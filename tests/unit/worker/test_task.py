@@ -127,7 +127,7 @@ def test_an_option_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subte
 
 
 def test_a_queue_must_have_a_name(subtests: pytest.Subtests) -> None:
-    rows: list[Any] = ["", 7, None, "a\x00b", "bad name!", "a,b", " emails"]
+    rows: list[Any] = ["", 7, None, "a\x00b", "bad name!", "a,b", " emails", "a/b", "x" * 257]
     for queue in rows:
         with subtests.test(queue=queue), pytest.raises(InvalidArgument, match="queue"):
             Worker().task(queue)

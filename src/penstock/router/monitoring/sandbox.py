@@ -16,6 +16,7 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import NotFound, Unavailable
 from penstock.http import Operation, Parameter, Reply, Request, Route, json_response
+from penstock.router.core.snapshot import Snapshot
 from penstock.router.monitoring.requests import ROUTER_ERRORS, SMALL, Handler, Text, body, changing, query
 from penstock.router.monitoring.view import RouterView
 
@@ -23,7 +24,7 @@ TAGS = ("trying it out",)
 MAX_SEEDS = 10_000
 MAX_DELAY_MS = 600_000
 START_SECONDS, LOOK_SECONDS = 10, 0.02
-"""How long seeds wait for the first configuration, and how often they look for it."""
+"""How long seeds wait for a router that starts, and how often they look at it."""
 GROUPS = 8
 
 _LEVELS = ("high", "medium", "low")
@@ -146,8 +147,7 @@ class SandboxRoutes:
     async def seed(self, request: Request) -> web.StreamResponse:
         """Send messages, one after the other: their order in a group is theirs in the queue."""
         asked, origin = await body(request, SeedRequest), f"{request.scheme}://{request.host}"
-        await self._configured(request)
-        snapshot = self._view.snapshot()
+        snapshot = await self._started(request, asked.queue)
         names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
         redriven = {f"router.{name}" for name in names}  # what comes there comes from another one's dead letters
         levels = [level for level in _LEVELS if _queue_of(level, names)] or [name for name in names if name not in redriven]
@@ -170,11 +170,18 @@ class SandboxRoutes:
             await self._view.send(queue, msgspec.json.encode(pointer), group)
         return json_response(Seeded("success", asked.count, asked.count))
 
-    async def _configured(self, request: Request) -> None:
-        """Wait for the first configuration of a router that has just been started: before it there are no queues."""
+    async def _started(self, request: Request, asked: str) -> Snapshot:
+        """Wait for a router that has just been started: for its first configuration, and until the queues for seeds are open."""
         until = monotonic() + START_SECONDS * SECOND
-        while not self._view.snapshot().is_ready:
-            if monotonic() >= until or request.stopping.is_set():
+        while True:
+            snapshot = self._view.snapshot()
+            names = [queue.name for queue in snapshot.queues]
+            chosen = names if asked == "random" else [_queue_of(asked, names)]
+            is_open = all(queue.is_connected for queue in snapshot.queues if queue.name in chosen)
+            is_late = monotonic() >= until or request.stopping.is_set()
+            if snapshot.is_ready and (is_open or is_late):
+                return snapshot
+            if is_late:
                 raise Unavailable("the router has no configuration yet", hint="its log has the reason; try again later")
             await asyncio.sleep(LOOK_SECONDS)
 

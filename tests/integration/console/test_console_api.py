@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, QueueManager, SubscriptionOptions
+from penstock import DeadLetterPolicy, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.access import Keyring, Verb
 from penstock.clock import SystemClock
 from penstock.testing import ManualClock
@@ -720,6 +720,47 @@ def test_workers_are_shown_with_what_they_hold(console: Console) -> None:
     [worker] = console.get("workers")["workers"]
     assert (worker["name"], worker["queues"], worker["held"]) == ("w1", ["mail"], 2)
     assert (name, "send_mail") in [(one["message_id"], one["task"]) for one in worker["running"]]
+    session = console.get("session")
+    assert all(session["started_at"] < one["since_at"] < one["deadline_at"] for one in worker["running"])
+
+
+def test_how_deliveries_ended_is_shown_with_the_worst_queue_first(console: Console) -> None:
+    for name, ends in (("fine", "ack"), ("broken", "nack")):
+        console.queues.create(name, QueueConfig(max_retries=0))
+        console.queues.publish(name, b"1")
+        message = console.queues.consume(name)
+        assert message is not None
+        getattr(console.queues, ends)(name, message.message_id)
+    console.queues.create("unused")
+    found = console.get("workers")["outcomes"]
+    assert found == [
+        {"queue": "broken", "done": 0, "failed": 1, "dead": 1},
+        {"queue": "fine", "done": 1, "failed": 0, "dead": 0},
+    ]
+
+
+def test_a_subscription_says_how_far_it_is_and_where_it_pushes_to(console: Console) -> None:
+    topics = console.topics
+    topics.register_topic("orders")
+    topics.register_subscription("billing", "orders")
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 0, "latest": 0}
+    topics.publish("orders", [Message(b"1"), Message(b"2"), Message(b"3")])
+    [first, second] = topics.pull("billing", 2)
+    topics.ack(second.ack_id)
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 0, "latest": 3}
+    topics.ack(first.ack_id)
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 2, "latest": 3}
+    body = {"topic": "projects/penstock/topics/orders", "pushConfig": {"pushEndpoint": "https://shop.example/hook?key=secret"}}
+    request = urllib.request.Request(
+        f"{console.server.url}/v1/projects/penstock/subscriptions/pushed",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request):
+        pass
+    rows = {row["name"]: row["push"] for row in console.get("subscriptions")["rows"]}
+    assert rows == {"billing": None, "pushed": "https://shop.example/hook"}
 
 
 def test_the_hub_and_the_readers_of_the_log_are_shown(console: Console) -> None:

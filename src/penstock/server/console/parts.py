@@ -53,11 +53,22 @@ class WorkerLine(msgspec.Struct, kw_only=True):
     running: list[Running]
 
 
+class OutcomeLine(msgspec.Struct):
+    """How the deliveries of a work queue ended since it was created."""
+
+    queue: str
+    done: int
+    failed: int
+    """Nacked, or not settled in time."""
+    dead: int
+
+
 class WorkerListing(msgspec.Struct, kw_only=True):
-    """Who holds messages of work queues."""
+    """Who holds messages of work queues, and how deliveries ended; the queues in which most fail first."""
 
     at: datetime
     workers: list[WorkerLine]
+    outcomes: list[OutcomeLine]
     is_bounded: bool
 
 
@@ -240,7 +251,8 @@ class PartPages:
     async def workers(self, caller: Caller, _: NoParameters) -> WorkerListing:
         """Who holds messages of work queues, and which."""
         await self._sampler.sample()
-        rows = [row for row in self._sampler.queue_rows(caller, work_queues=True) if row.counters.in_flight]
+        all_rows = self._sampler.queue_rows(caller, work_queues=True)
+        rows = [row for row in all_rows if row.counters.in_flight]
         by_worker: dict[str, list[tuple[str, HeldMessage]]] = defaultdict(list)
         is_bounded = len(rows) > MAX_QUEUES or any(row.counters.in_flight > HELD for row in rows)
         for row in rows[:MAX_QUEUES]:
@@ -252,7 +264,15 @@ class PartPages:
             queues = sorted({queue for queue, _ in held})
             running = [self._running(caller, queue, one) for queue, one in first]
             lines.append(WorkerLine(name=name, queues=queues, held=len(held), running=running))
-        return WorkerListing(at=to_datetime(self._broker.clock.now()), workers=lines, is_bounded=is_bounded)
+        ended = [
+            OutcomeLine(row.name, found.acked, found.failed, found.dead_lettered)
+            for row in all_rows
+            if (found := row.counters).acked or found.failed or found.dead_lettered
+        ]
+        ended.sort(key=lambda line: (-line.failed / (line.done + line.failed or 1), line.queue))
+        return WorkerListing(
+            at=to_datetime(self._broker.clock.now()), workers=lines, outcomes=ended[:SHOWN], is_bounded=is_bounded
+        )
 
     async def pipeline(self, caller: Caller, _: NoParameters) -> PipelinePage:
         """The readers of the log, as far as the caller may read their streams."""
@@ -397,7 +417,7 @@ class PartPages:
             message_id=one.message_id,
             task=task,
             attempt=one.attempt,
-            since_at=None,
+            since_at=to_datetime(one.leased_at) if one.leased_at else None,
             deadline_at=to_datetime(one.deadline),
         )
 

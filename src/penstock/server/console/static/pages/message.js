@@ -42,7 +42,7 @@ export function mount(main, { parts: [id = ""] }) {
     table.classList.toggle("one-lane", data.lanes.length < 2);
     showEvents(body, data, opened);
     relatedCard.hidden = !data.related.length;
-    keyed(related, data.related, (one) => `${one.kind} ${one.message_id}`, (one) => el("li", {}, el("span", { class: "soft" }, words(one.kind)), el("span", {}, one.text), messageLink(one.message_id, 14)));
+    keyed(related, data.related, (one) => `${one.kind} ${one.message_id}`, (one) => el("li", {}, el("span", { class: "soft kind" }, words(one.kind)), el("span", {}, one.text), messageLink(one.message_id, 14)));
     setContent(content, JSON.stringify(data.message), () => about(data.message));
   }, (error) => { setText(head, error.message); verdict.className = "verdict bad"; parts.hidden = true; });
 }

@@ -12,7 +12,7 @@ export function mount(main) {
       { label: "Cursor", kind: "name", phone: "name", show: (row) => row.name },
       { label: "Lag", kind: "number", phone: "figure", show: (row) => count(row.lag) },
       { label: "Streams", kind: "number", phone: "figure", show: (row) => count(row.streams.length) },
-      { label: "Holds messages", kind: "whole", phone: "state", show: (row) => (row.holds ? "holds" : "no") },
+      { label: "Holds messages", kind: "whole", phone: "figure", show: (row) => (row.holds ? "yes" : "no") },
       { label: "Last heard of", kind: "whole", phone: "figure", show: (row) => ({ key: row.updated_at, nodes: () => time(instant(row.updated_at)) }) },
     ],
     none: empty("No reader keeps a cursor yet. The archive job is one:", command("penstock pipeline run --lake lake")),

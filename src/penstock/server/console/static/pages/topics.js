@@ -37,7 +37,7 @@ function one(main, name) {
       place.replaceChildren(el("section", { class: "card" }, table.node));
       update = (data) => { remember("subscriptions", data.subscriptions); table.update(data.subscriptions); };
     } else if (tab === "settings") {
-      const body = el("div", {});
+      const body = el("div", { class: "body" });
       place.replaceChildren(el("section", { class: "card" }, el("header", {}, el("h2", {}, "Settings"), el("div", { class: "tools" }, command(`penstock topic update ${quote(name)} --help`))), body));
       update = (data) => setContent(body, JSON.stringify(data.settings), () => settingsList(data.settings));
     } else if (tab === "publish") publishForm(place, "topic", name);

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
+from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.access import Keyring, Verb
 from penstock.clock import SystemClock
 from penstock.testing import ManualClock
@@ -722,6 +722,19 @@ def test_workers_are_shown_with_what_they_hold(console: Console) -> None:
     assert (name, "send_mail") in [(one["message_id"], one["task"]) for one in worker["running"]]
     session = console.get("session")
     assert all(session["started_at"] < one["since_at"] < one["deadline_at"] for one in worker["running"])
+
+
+def test_a_worker_that_waits_is_connected(console: Console) -> None:
+    async def scenario() -> None:
+        async with PubSub(console.server.url) as pubsub:
+            queue = await pubsub.queue("mail").create()
+            waiting = asyncio.create_task(queue.consume(wait=PATIENCE, consumer="idle"))
+            found = await asyncio.to_thread(console.until, "workers", lambda page: page["workers"])
+            waiting.cancel()
+        [worker] = found["workers"]
+        assert (worker["name"], worker["queues"], worker["held"]) == ("idle", ["mail"], 0)
+
+    asyncio.run(scenario())
 
 
 def test_how_deliveries_ended_is_shown_with_the_worst_queue_first(console: Console) -> None:

@@ -45,7 +45,7 @@ WITHOUT = (
     ("/console/topics", "penstock topic create orders"),
     ("/console/topics/none", "There is no topic none"),
     ("/console/subscriptions", "penstock subscription create billing --topic orders"),
-    ("/console/workers", "No worker holds a message"),
+    ("/console/workers", "No worker is connected"),
     ("/console/nonsense", "There is no such page"),
 )
 MODES = {"light": (False, 1280), "dark": (True, 1280), "phone": (False, PHONE)}

@@ -48,6 +48,8 @@ class WorkerLine(msgspec.Struct, kw_only=True):
     """A consumer, and what it holds; the messages whose deadlines come first."""
 
     name: str
+    connection: str | None
+    """The address of its client while that has a stream open."""
     queues: list[str]
     held: int
     running: list[Running]
@@ -64,7 +66,7 @@ class OutcomeLine(msgspec.Struct):
 
 
 class WorkerListing(msgspec.Struct, kw_only=True):
-    """Who holds messages of work queues, and how deliveries ended; the queues in which most fail first."""
+    """Who waits for messages of work queues or holds some, and how deliveries ended; the queues in which most fail first."""
 
     at: datetime
     workers: list[WorkerLine]
@@ -254,16 +256,31 @@ class PartPages:
         all_rows = self._sampler.queue_rows(caller, work_queues=True)
         rows = [row for row in all_rows if row.counters.in_flight]
         by_worker: dict[str, list[tuple[str, HeldMessage]]] = defaultdict(list)
+        queues_of: dict[str, set[str]] = defaultdict(set)
+        connections: dict[str, str | None] = {}
         is_bounded = len(rows) > MAX_QUEUES or any(row.counters.in_flight > HELD for row in rows)
+        for row in all_rows:
+            for name, waiter in self._aio.connected(row.counters.number).items():
+                queues_of[name].add(row.name)
+                connections[name] = waiter.connection
         for row in rows[:MAX_QUEUES]:
             for one in await self._aio.call(backlog.held, self._broker, row.counters.number, HELD):
                 by_worker[one.consumer or ""].append((row.name, one))
+                queues_of[one.consumer or ""].add(row.name)
         lines = []
-        for name, held in sorted(by_worker.items(), key=lambda item: (-len(item[1]), item[0])):
+        for name in sorted(queues_of, key=lambda name: (-len(by_worker[name]), name))[:SHOWN]:
+            held = by_worker[name]
             first = sorted(held, key=lambda item: item[1].deadline)[:MAX_RUNNING]
-            queues = sorted({queue for queue, _ in held})
             running = [self._running(caller, queue, one) for queue, one in first]
-            lines.append(WorkerLine(name=name, queues=queues, held=len(held), running=running))
+            lines.append(
+                WorkerLine(
+                    name=name,
+                    connection=connections.get(name),
+                    queues=sorted(queues_of[name]),
+                    held=len(held),
+                    running=running,
+                )
+            )
         ended = [
             OutcomeLine(row.name, found.acked, found.failed, found.dead_lettered)
             for row in all_rows

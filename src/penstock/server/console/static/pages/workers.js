@@ -24,9 +24,10 @@ export function mount(main) {
     columns: [
       { label: "Worker", kind: "name", phone: "name", show: (row) => row.name ?? "without a name" },
       { label: "Queues", kind: "words", phone: "line", show: (row) => ({ key: row.queues.join(), nodes: () => row.queues.flatMap((name, index) => [index ? ", " : "", el("a", { href: path("queues", name) }, name)]) }) },
+      { label: "Connection", kind: "name", show: (row) => row.connection ?? "–" },
       { label: "Holds", kind: "number", phone: "state", show: (row) => plural(row.held, "message") },
     ],
-    none: empty("No worker holds a message.", command("penstock worker app:worker")),
+    none: empty("No worker is connected.", command("penstock worker app:worker")),
   });
   const outcomes = new Table({
     label: "How deliveries ended", key: (row) => row.queue,
@@ -40,7 +41,7 @@ export function mount(main) {
     none: empty("No delivery has ended yet."),
   });
   const card = (text, node, note = null) => el("section", { class: "card" }, el("header", {}, el("h2", {}, text), note && el("span", { class: "small soft" }, note)), node);
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), card("Who holds messages", workers.node), card("Running now", running.node), card("How deliveries ended", outcomes.node, "since the queue was created; a delivery that failed may have succeeded later"));
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), card("Workers", workers.node), card("Running now", running.node), card("How deliveries ended", outcomes.node, "since the queue was created; a delivery that failed may have succeeded later"));
   return watch("workers", {}, (data) => {
     workers.update(data.workers);
     outcomes.update(data.outcomes);

@@ -105,6 +105,8 @@ class Delivery:
             breaker.used_at = now
         elif breaker.record(outcome.health, now, self._epoch):
             mediator.changed(self.item.pointer.target, breaker)
+        if outcome.error:
+            breaker.error = outcome.error
         if outcome.is_pause:
             breaker.pause(now + outcome.effective_delay * SECOND)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:

@@ -804,6 +804,12 @@ def test_a_router_is_shown_without_rates_of_nothing(tmp_path: Path) -> None:
         assert found["targets"] == []
         assert found["in_flight_total"] == 0
         assert console.post("router/reset-breaker", {"target": "nope"}).status == 404
+        assert console.post("router/retry-now", {"message_id": "x"}).status == 404
+        assert console.post("router/pause-pool", {"pool": "nope"}).status == 404
+        assert console.done("router/pause-pool", {"pool": "default"}) == {"done": "default"}
+        assert console.get("router")["pools"][0]["is_paused"]
+        console.done("router/resume-pool", {"pool": "default"})
+        assert not console.get("router")["pools"][0]["is_paused"]
         assert console.post("router/force-ack", {"message_id": "x"}).reason == "confirmation_required"
         assert console.post("router/force-ack", {"message_id": "x", "confirm": "x"}).status == 404
 

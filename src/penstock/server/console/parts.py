@@ -16,6 +16,7 @@ from penstock.durations import SECOND, to_datetime
 from penstock.errors import FailedPrecondition, NotFound, PermissionDenied
 from penstock.hub.core.close_codes import SLOW_READER
 from penstock.hub.service import HubService
+from penstock.router.broker_records import dead_letter_queue
 from penstock.router.core.circuit import State
 from penstock.router.core.metrics import FIVE_MINUTES
 from penstock.router.monitoring.view import RouterView
@@ -75,16 +76,20 @@ class WorkerListing(msgspec.Struct, kw_only=True):
 
 
 class TargetLine(msgspec.Struct, kw_only=True):
-    """A target, and its circuit breaker. Without calls there is no rate."""
+    """A target, and its circuit breaker. Without calls there is no rate; that is of the last ten."""
 
     name: str
     state: str
     failure_rate: float | None
-    calls: int
     succeeded: int
     failed: int
     rejected: int
+    error: str
+    """What the last call came to that it did not accept."""
     paused_until_at: datetime | None
+    """Until when it asked for no calls."""
+    next_try_at: datetime | None
+    """When an open breaker lets a call through."""
 
 
 class PoolLine(msgspec.Struct, kw_only=True):
@@ -97,7 +102,9 @@ class PoolLine(msgspec.Struct, kw_only=True):
     concurrency: int
     rate_per_minute: int | None
     success_rate: float | None
+    """Of all attempts."""
     average_seconds: float | None
+    is_paused: bool
 
 
 class SourceLine(msgspec.Struct, kw_only=True):
@@ -108,6 +115,9 @@ class SourceLine(msgspec.Struct, kw_only=True):
     not_visible: int
     per_second: float
     is_connected: bool
+    dead: int
+    dead_letters: str
+    """The work queue that keeps its dead letters."""
 
 
 class FlightLine(msgspec.Struct, kw_only=True):
@@ -121,6 +131,10 @@ class FlightLine(msgspec.Struct, kw_only=True):
     target: str
     since_at: datetime
     attempts: int
+    error: str
+    """Why the last attempt did not deliver it."""
+    next_attempt_at: datetime | None
+    """None: it runs, or waits for its turn."""
     is_running: bool
 
 
@@ -199,6 +213,18 @@ class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
     target: Text
 
 
+class PoolAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Which pool."""
+
+    pool: Text
+
+
+class MessageAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Which message."""
+
+    message_id: Text
+
+
 class ForcedAck(Confirmation, kw_only=True, forbid_unknown_fields=True):
     """Which message."""
 
@@ -247,6 +273,9 @@ class PartPages:
         path = "/console/api/router"
         return [
             Action(f"{path}/reset-breaker", "Close a breaker", TargetAction, self.reset_breaker, DoneReply),
+            Action(f"{path}/pause-pool", "Stop a pool", PoolAction, self.pause_pool, DoneReply),
+            Action(f"{path}/resume-pool", "Let a pool go on", PoolAction, self.resume_pool, DoneReply),
+            Action(f"{path}/retry-now", "Try a message now", MessageAction, self.retry_now, DoneReply),
             Action(f"{path}/force-ack", "Ack a message by force", ForcedAck, self.force_ack, DoneReply),
         ]
 
@@ -326,8 +355,9 @@ class PartPages:
                     held=pool.held,
                     concurrency=pool.concurrency,
                     rate_per_minute=pool.rate_per_minute,
-                    success_rate=round(recent.success_rate, 4) if recent.processed else None,
-                    average_seconds=round(recent.average_time / SECOND, 6) if recent.processed else None,
+                    success_rate=round(recent.succeeded / recent.attempts, 4) if recent.attempts else None,
+                    average_seconds=round(recent.average_time / SECOND, 6) if recent.attempts else None,
+                    is_paused=pool.is_paused,
                 )
             )
         targets = [
@@ -335,24 +365,33 @@ class PartPages:
                 name=breaker.name,
                 state=str(breaker.state),
                 failure_rate=round(breaker.failure_rate, 4) if breaker.buffered else None,
-                calls=breaker.buffered,
                 succeeded=breaker.succeeded,
                 failed=breaker.failed,
                 rejected=breaker.rejected,
+                error=breaker.error,
                 paused_until_at=to_datetime(breaker.paused_until) if breaker.paused_until else None,
+                next_try_at=to_datetime(breaker.open_until) if breaker.open_until else None,
             )
             for breaker in found.breakers
         ]
-        sources = [
-            SourceLine(
-                name=queue.name,
-                pending=queue.metrics.pending,
-                not_visible=queue.metrics.not_visible,
-                per_second=round(queue.metrics.numbers(FIVE_MINUTES, now).per_second, 3),
-                is_connected=queue.is_connected,
+        await self._sampler.sample()
+        letters = {row.name: row.counters.dead for row in self._sampler.queue_rows(caller, work_queues=True)}
+        sources = []
+        for queue in found.queues:
+            # Its own queue, where it is a work queue of this broker; else one that the router made for them.
+            own = queue.name.rpartition("/queues/")[2]
+            keeper = own if own in letters else dead_letter_queue(queue.name)
+            sources.append(
+                SourceLine(
+                    name=queue.name,
+                    pending=queue.metrics.pending,
+                    not_visible=queue.metrics.not_visible,
+                    per_second=round(queue.metrics.numbers(FIVE_MINUTES, now).per_second, 3),
+                    is_connected=queue.is_connected,
+                    dead=letters.get(keeper, 0),
+                    dead_letters=keeper,
+                )
             )
-            for queue in found.queues
-        ]
         flights = [
             FlightLine(
                 message_id=one.message_id,
@@ -363,6 +402,8 @@ class PartPages:
                 target=one.target,
                 since_at=to_datetime(one.tracked_at),
                 attempts=one.attempts,
+                error=one.error,
+                next_attempt_at=to_datetime(one.due) if one.due else None,
                 is_running=bool(one.started_at),
             )
             for one in view.in_flight(SHOWN)
@@ -410,6 +451,24 @@ class PartPages:
             raise NotFound(body.target)
         return DoneReply(body.target)
 
+    async def pause_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
+        """Begin nothing more in a pool, until `resume_pool` or the end of the router. What runs is finished."""
+        return self._set_paused(caller, body, is_paused=True)
+
+    async def resume_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
+        """Let a pool go on."""
+        return self._set_paused(caller, body, is_paused=False)
+
+    async def retry_now(self, caller: Caller, _: dict[str, str], body: MessageAction) -> DoneReply:
+        """Try a message now that is kept back until its next attempt."""
+        _check_operator(caller, Verb.MANAGE, "the router")
+        view = self._view()
+        if view.find(body.message_id) is None:
+            raise NotFound(body.message_id)
+        if not view.retry_now(body.message_id):
+            raise FailedPrecondition(f"message {body.message_id} waits for no next attempt: it runs, or waits for its turn")
+        return DoneReply(body.message_id)
+
     async def force_ack(self, caller: Caller, _: dict[str, str], body: ForcedAck) -> DoneReply:
         """Take a message out of the router and its queue, whatever becomes of its call."""
         _check_operator(caller, Verb.MANAGE, "the router")
@@ -418,6 +477,12 @@ class PartPages:
             raise NotFound(body.message_id)
         await self._audit.record(caller, "force_ack", body.message_id, 1)
         return DoneReply(body.message_id)
+
+    def _set_paused(self, caller: Caller, body: PoolAction, *, is_paused: bool) -> DoneReply:
+        _check_operator(caller, Verb.MANAGE, "the router")
+        if not self._view().pause_pool(body.pool, is_paused=is_paused):
+            raise NotFound(f"pool {body.pool}")
+        return DoneReply(body.pool)
 
     def _view(self) -> RouterView:
         if self._router is None:

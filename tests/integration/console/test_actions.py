@@ -398,9 +398,11 @@ def test_a_pool_is_paused_and_a_failed_message_is_tried_now(devtools: str, tmp_p
             await shows(page, "Nothing is under way")
             assert page.problems == []
 
-    with Target(in_turn(respond(302), respond())) as target:
-        with LocalServer(router=str(file), router_allow=("127.0.0.1",)) as server:
-            asyncio.run(scenario(target, server))
+    with (
+        Target(in_turn(respond(302), respond())) as target,
+        LocalServer(router=str(file), router_allow=("127.0.0.1",)) as server,
+    ):
+        asyncio.run(scenario(target, server))
 
 
 def test_a_token_is_revoked(devtools: str, tmp_path: Path) -> None:

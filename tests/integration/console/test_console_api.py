@@ -16,6 +16,7 @@ import pytest
 
 from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.access import Keyring, Verb
+from penstock.client import HubClient
 from penstock.clock import SystemClock
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
@@ -785,7 +786,34 @@ def test_the_hub_and_the_readers_of_the_log_are_shown(console: Console) -> None:
     console.server.broker.cursors.advance("lake", {"orders": 1}, console.server.broker.clock.now(), True)
     [cursor] = console.get("pipeline")["cursors"]
     assert (cursor["name"], cursor["lag"], cursor["holds"]) == ("lake", 2, True)
-    assert cursor["streams"] == [{"stream": "orders", "offset": 1, "lag": 2}]
+    [position] = cursor["streams"]
+    [first, *_] = console.get("streams/topic/orders/messages")["rows"]
+    assert position == {"stream": "orders", "offset": 1, "lag": 2, "read_to_at": first["published_at"]}
+    console.server.broker.cursors.advance("lake", {"_penstock.events": 1}, console.server.broker.clock.now())
+    [cursor] = console.get("pipeline")["cursors"]
+    assert console.get("session")["started_at"] <= cursor["streams"][0]["read_to_at"] <= first["published_at"]
+
+
+def test_the_newest_metrics_of_the_pipeline_are_shown(console: Console) -> None:
+    assert console.get("pipeline")["metrics"] == []
+    counts = dict.fromkeys(("published", "delivered", "acked", "nacked", "expired", "dead_lettered", "dropped"), 3)
+    row = {"window_end": "2026-05-03T14:00:00.000Z", "stream": "orders", "subscription": None, "wait_p95_ms": 1.5, **counts}
+    console.topics.register_topic("_penstock.metrics")
+    console.topics.publish("_penstock.metrics", [Message(json.dumps(row).encode()), Message(b"nonsense")])
+    [line] = console.get("pipeline")["metrics"]
+    assert (line["stream"], line["published"], line["wait_p95_ms"]) == ("orders", 3, 1.5)
+
+
+def test_the_actors_of_the_hub_are_shown(console: Console) -> None:
+    async def scenario() -> Any:
+        actor = HubClient(console.server.url, address="@(shop/1)", capabilities=("sell",))
+        async with actor, actor.subscribe("orders/#"):
+            return await asyncio.to_thread(console.get, "hub")
+
+    found = asyncio.run(scenario())
+    [actor] = found["actor_rows"]
+    assert (actor["address"], actor["capabilities"], actor["subscriptions"]) == ("@(shop/1)", ["sell"], 1)
+    assert found["topic_rows"] == [{"name": "orders/#", "subscribers": 1}]
 
 
 def test_a_server_without_a_router_has_no_page_of_it(console: Console) -> None:

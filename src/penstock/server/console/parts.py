@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,6 +15,8 @@ from penstock.access import Verb
 from penstock.broker import backlog
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.backlog import HeldMessage
+from penstock.broker.browse import browse
+from penstock.broker.log_view import BrokerLog
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import FailedPrecondition, NotFound, PermissionDenied
 from penstock.hub.core.close_codes import SLOW_READER
@@ -32,6 +37,10 @@ MAX_QUEUES = 200
 MAX_RUNNING = 20
 SHOWN = 200
 MAX_TASK_BYTES = 64 * 1024
+METRICS_STREAM = "_penstock.metrics"
+"""Where the metrics job of the pipeline publishes its rows."""
+SHOWN_METRICS = 20
+SHOWN_STREAMS = 100
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -166,6 +175,15 @@ class TopicSubscribers(msgspec.Struct):
     subscribers: int
 
 
+class ActorLine(msgspec.Struct, kw_only=True):
+    """Somebody who is registered at the hub."""
+
+    address: str
+    capabilities: tuple[str, ...]
+    since_at: datetime
+    subscriptions: int
+
+
 class HubPage(msgspec.Struct, kw_only=True):
     """The hub. The totals are since it started."""
 
@@ -179,14 +197,17 @@ class HubPage(msgspec.Struct, kw_only=True):
     slow_readers_total: int
     errors: dict[str, int]
     topic_rows: list[TopicSubscribers]
+    actor_rows: list[ActorLine]
+    """The first by address."""
 
 
 class StreamPosition(msgspec.Struct):
-    """Where a reader is in one stream."""
+    """Where a reader is in one stream, and when the last message was published that it has read."""
 
     stream: str
     offset: int
     lag: int
+    read_to_at: datetime | None
 
 
 class CursorLine(msgspec.Struct, kw_only=True):
@@ -200,11 +221,28 @@ class CursorLine(msgspec.Struct, kw_only=True):
     streams: list[StreamPosition]
 
 
+class MetricsLine(msgspec.Struct, kw_only=True):
+    """What the metrics job counted in one window, of a stream or a subscription."""
+
+    window_end: datetime
+    stream: str
+    subscription: str | None = None
+    consumer: str | None = None
+    published: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    wait_p95_ms: float | None = None
+
+
 class PipelinePage(msgspec.Struct, kw_only=True):
-    """The readers of the log, the one that is furthest behind first."""
+    """The readers of the log, the one that is furthest behind first; and the newest rows that the metrics job has published."""
 
     at: datetime
     cursors: list[CursorLine]
+    metrics: list[MetricsLine]
 
 
 class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
@@ -252,6 +290,7 @@ class PartPages:
     ) -> None:
         self._aio, self._broker, self._sampler, self._payloads = aio, aio.broker, sampler, payloads
         self._audit, self._router, self._hub = audit, router, hub
+        self._log = BrokerLog(aio.broker)
 
     def views(self) -> list[View[Any]]:
         """What may be asked."""
@@ -326,7 +365,11 @@ class PartPages:
         now = self._broker.clock.now()
         lines = []
         for cursor in await self._aio.call(self._broker.cursors.all):
-            streams = [StreamPosition(name, offset, cursor.lag.get(name, 0)) for name, offset in sorted(cursor.offsets.items())]
+            read_to = await self._aio.call(self._read_to, cursor.offsets)
+            streams = [
+                StreamPosition(name, offset, cursor.lag.get(name, 0), read_to.get(name))
+                for name, offset in sorted(cursor.offsets.items())
+            ]
             lines.append(
                 CursorLine(
                     name=cursor.name,
@@ -337,7 +380,37 @@ class PartPages:
                     streams=streams,
                 )
             )
-        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag))
+        metrics = await self._aio.call(self._metrics)
+        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag), metrics=metrics)
+
+    def _read_to(self, offsets: Mapping[str, int]) -> dict[str, datetime]:
+        """When the last thing was written that a reader at these offsets has read, by stream. Of the first hundred streams."""
+        found: dict[str, datetime] = {}
+        for name, offset in islice(sorted(offsets.items()), SHOWN_STREAMS):
+            with suppress(NotFound):  # its stream was deleted
+                if offset and (at := self._log.written_at(name, offset - 1)) is not None:
+                    found[name] = to_datetime(at)
+        return found
+
+    def _metrics(self) -> list[MetricsLine]:
+        try:
+            span = self._log.span(METRICS_STREAM)
+        except NotFound:
+            return []
+        step = browse(
+            self._broker.journal,
+            span.number,
+            span.earliest,
+            span.latest,
+            newest_first=True,
+            most=SHOWN_METRICS,
+            max_bytes=SHOWN_METRICS * MAX_TASK_BYTES,
+        )
+        lines = []
+        for _, message in step.found:
+            with suppress(msgspec.DecodeError):  # somebody else's: anybody may publish to the topic
+                lines.append(_decode_metrics(message.data))
+        return lines
 
     async def router(self, caller: Caller, _: NoParameters) -> RouterPage:
         """The router."""
@@ -430,9 +503,19 @@ class PartPages:
         assert self._hub is not None, "the view is there only with a hub"
         hub = self._hub.hub
         state, metrics = hub.state, hub.metrics
+        now = self._broker.clock.now()
+        actors = [
+            ActorLine(
+                address=actor.address,
+                capabilities=actor.capabilities,
+                since_at=to_datetime(actor.registered_at),
+                subscriptions=len(actor.session.subscriptions),
+            )
+            for actor in islice(state.registry.with_capability(None, now), SHOWN)
+        ]
         rows = [TopicSubscribers(name, number) for name, number in state.table.names(limit=SHOWN)]
         return HubPage(
-            at=to_datetime(self._broker.clock.now()),
+            at=to_datetime(now),
             connections=len(state.sessions),
             actors=len(state.registry),
             topics=len(state.table),
@@ -442,6 +525,7 @@ class PartPages:
             slow_readers_total=metrics.closed[SLOW_READER.reason],
             errors=dict(metrics.errors),
             topic_rows=sorted(rows, key=lambda row: (-row.subscribers, row.name)),
+            actor_rows=actors,
         )
 
     async def reset_breaker(self, caller: Caller, _: dict[str, str], body: TargetAction) -> DoneReply:
@@ -502,6 +586,9 @@ class PartPages:
             since_at=to_datetime(one.leased_at) if one.leased_at else None,
             deadline_at=to_datetime(one.deadline),
         )
+
+
+_decode_metrics = msgspec.json.Decoder(MetricsLine).decode
 
 
 def open_breakers(view: RouterView) -> list[str]:

@@ -199,7 +199,7 @@ class Mediator:
         if breaker is None:
             breaker = self.breaker(pointer.target)
         if not breaker.is_calm and (wait := breaker.may(now)):
-            return msgspec.structs.replace(_OPEN if breaker.state is State.OPEN else _PAUSED, delay=_seconds(wait))
+            return msgspec.structs.replace(_PAUSED if breaker.state is State.CLOSED else _OPEN, delay=_seconds(wait))
         try:
             item.delivery = Delivery(self, item, done, breaker, headers, body)
         except Exception:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import Message, QueueConfig, QueueManager
 from penstock.access import Keyring, Verb
+from penstock.client import HubClient
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
 from penstock.testing.target import Target, in_turn, respond
@@ -368,6 +369,27 @@ def test_a_token_is_asked_for_and_what_it_lacks_is_named(devtools: str, tmp_path
                 await page.until(f"{button}?.disabled")
                 assert await page.run(f"{button}.title") == "Your token lacks the verb manage"
                 assert await findings(page) == []
+
+    asyncio.run(scenario())
+
+
+def test_messages_of_the_hub_are_shown_while_one_listens(devtools: str, shop: ShopServer) -> None:
+    async def scenario() -> None:
+        async with (
+            visit(devtools, f"{shop.url}/console/hub") as page,
+            HubClient(shop.url, address="@(shop/till)") as hub,
+        ):
+            await shows(page, "Listen to a topic")
+            await page.type("main input[name=topic]", "sales/#")
+            await press(page, "Listen")
+            await shows(page, "Messages of sales/# appear here")
+            await hub.publish("sales/eu", {"id": 12345678901234567890, "text": STRANGE})
+            await shows(page, "12345678901234567890")
+            assert await page.run("document.title") == "Hub · Penstock"
+            assert await findings(page) == []
+            await press(page, "Stop")
+            await shows(page, "Stopped")
+            assert page.problems == []
 
     asyncio.run(scenario())
 

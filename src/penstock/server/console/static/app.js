@@ -136,7 +136,7 @@ function showFrame() {
   setContent(side, `${names} ${current.page} ${store.get("pulse")?.dead} ${location.search}`, () => [
     el("a", { class: "brand", href: path() }, icon(LOGO), "Penstock"),
     el("nav", { "aria-label": "Pages" }, ...names.map((name) => link(name))),
-    el("div", { id: "foot" }, themeButtons(), el("p", { class: "label" }, session ? `version ${session.version}` : "", " · ", el("a", { href: "/docs" }, "API"))),
+    el("div", { id: "foot" }, themeButtons(), el("p", { class: "label" }, session ? `version ${session.version} · ` : "", el("a", { href: "/docs" }, "API"))),
   ]);
   setContent(byId("phone"), `${current.page} ${store.get("pulse")?.dead} ${location.search}`, () => [
     ...["overview", "queues", "dead"].map((name) => link(name, true)),

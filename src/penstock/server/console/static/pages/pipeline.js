@@ -24,7 +24,7 @@ export function mount(main) {
       { label: "Cursor", kind: "name", phone: "line", show: (row) => row.cursor },
       { label: "Offset", kind: "number", phone: "figure", show: (row) => count(row.offset) },
       { label: "Lag", kind: "number", phone: "figure", show: (row) => count(row.lag) },
-      { label: "Has read what was written until", kind: "whole", phone: "line", show: (row) => ({ key: row.read_to_at, nodes: () => time(instant(row.read_to_at)) }) },
+      { label: "Read up to", kind: "whole", phone: "figure", show: (row) => ({ key: row.read_to_at, nodes: () => time(instant(row.read_to_at)) }) },
     ],
     none: empty("No streams."),
   });

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -72,9 +72,18 @@ async def consoles(server: str, count: int) -> AsyncIterator[None]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def used(server: str, pid: int, seconds: float, count: int) -> float:
+    """The share of a core that the server takes while so many consoles are open."""
+    async with consoles(server, count):
+        await asyncio.sleep(WARM_UP)
+        before, start = cpu_seconds(pid), time.perf_counter()
+        await asyncio.sleep(seconds)
+        return (cpu_seconds(pid) - before) / (time.perf_counter() - start)
+
+
 async def measure(server: str, pid: int, seconds: float, rounds: int) -> dict[str, list[float]]:
-    """The share of a core that the server took in each round, without consoles and with all of them, in turns."""
-    found: dict[str, list[float]] = {"without": [], "with": [], "rate": []}
+    """That share in each round, without consoles and with all of them, in turns: at a fixed rate, and with no messages."""
+    found: dict[str, list[float]] = {"rate": []}
     acked = 0
 
     def handle(message: Any) -> None:
@@ -82,23 +91,21 @@ async def measure(server: str, pid: int, seconds: float, rounds: int) -> dict[st
         acked += 1
         message.ack()
 
-    async with PubSub(server) as pubsub, AsyncExitStack() as closing:
+    async def in_turns(suffix: str, times: int) -> None:
+        for number in range(2 * times):
+            count = len(VIEWS) if number % 4 in {1, 2} else 0
+            name = f"{'with' if count else 'without'}{suffix}"
+            found.setdefault(name, []).append(await used(server, pid, seconds, count))
+
+    async with PubSub(server) as pubsub:
         topic, subscription = await make(pubsub, "load", flow_control=FlowControl(max_messages=1_000))
+        await in_turns(" idle", max(rounds // 4, 2))
         subscription.on("message", handle)
         subscription.open()
-        load = asyncio.create_task(publish(topic))
-        closing.callback(load.cancel)
-        for number in range(2 * rounds):
-            name = "with" if number % 4 in {1, 2} else "without"
-            async with consoles(server, len(VIEWS) if name == "with" else 0):
-                await asyncio.sleep(WARM_UP)
-                before, start, count = cpu_seconds(pid), time.perf_counter(), acked
-                await asyncio.sleep(seconds)
-                took = time.perf_counter() - start
-                found[name].append((cpu_seconds(pid) - before) / took)
-                found["rate"].append((acked - count) / took)
-            if load.done():
-                load.result()
+        load, start = asyncio.create_task(publish(topic)), time.perf_counter()
+        await in_turns("", rounds)
+        found["rate"].append(acked / (time.perf_counter() - start))
+        load.cancel()
     return found
 
 

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -24,6 +24,7 @@ from penstock.testing.server import LocalServer
 pytestmark = pytest.mark.server
 
 PATIENCE = 60.0
+JSON = {"Content-Type": "application/json"}
 
 
 class Answer:
@@ -753,6 +754,20 @@ def test_how_deliveries_ended_is_shown_with_the_worst_queue_first(console: Conso
     ]
 
 
+def push_to(console: Console, endpoint: str) -> None:
+    body = {"topic": "projects/penstock/topics/orders", "pushConfig": {"pushEndpoint": endpoint}}
+    made = console.call("PUT", "/v1/projects/penstock/subscriptions/pushed", json.dumps(body).encode(), **JSON)
+    assert made.status == 200
+
+
+def test_endpoints_are_named_to_those_who_may_consume(secured: Callable[..., Console]) -> None:
+    operator = secured(*Verb)
+    operator.topics.register_topic("orders")
+    push_to(operator, "https://shop.example/hook")
+    assert operator.get("subscriptions")["rows"][0]["push"] == "https://shop.example/hook"
+    assert "shop.example" not in secured(Verb.READ).get("subscriptions")["rows"][0]["push"]
+
+
 def test_a_subscription_says_how_far_it_is_and_where_it_pushes_to(console: Console) -> None:
     topics = console.topics
     topics.register_topic("orders")
@@ -764,15 +779,7 @@ def test_a_subscription_says_how_far_it_is_and_where_it_pushes_to(console: Conso
     assert console.get("subscriptions/billing")["position"] == {"settled_to": 0, "latest": 3}
     topics.ack(first.ack_id)
     assert console.get("subscriptions/billing")["position"] == {"settled_to": 2, "latest": 3}
-    body = {"topic": "projects/penstock/topics/orders", "pushConfig": {"pushEndpoint": "https://shop.example/hook?key=secret"}}
-    request = urllib.request.Request(
-        f"{console.server.url}/v1/projects/penstock/subscriptions/pushed",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-        method="PUT",
-    )
-    with urllib.request.urlopen(request):
-        pass
+    push_to(console, "https://shop.example/hook?key=secret")
     rows = {row["name"]: row["push"] for row in console.get("subscriptions")["rows"]}
     assert rows == {"billing": None, "pushed": "https://shop.example/hook"}
 

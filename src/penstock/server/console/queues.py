@@ -60,6 +60,7 @@ T = TypeVar("T")
 LOOKED_AT = 1_000
 """How many of the oldest messages are looked at for who holds what."""
 SHOWN = 20
+PUSH_NOT_SHOWN = "an endpoint that is shown to tokens with the verb consume"
 
 
 class Waiting(msgspec.Struct):
@@ -465,12 +466,18 @@ class QueuePages:
                     **line(row, why.get(row.counters.number), now),
                     topic=found.topic if found is not None else self._plain(caller, row.counters.topic),
                     filter=found.options.filter if found is not None else "",
-                    push=shown_target(endpoint) if (endpoint := subscription_form(row.counters.spec).push_endpoint) else None,
+                    push=self._push(caller, row),
                     ordered=row.counters.is_ordered,
                     detached=row.counters.is_detached,
                 )
             )
         return lines
+
+    def _push(self, caller: Caller, row: QueueRow) -> str | None:
+        endpoint = subscription_form(row.counters.spec).push_endpoint
+        if not endpoint:
+            return None
+        return shown_target(endpoint) if caller.principal.may(Verb.CONSUME, caller.project, row.name) else PUSH_NOT_SHOWN
 
     def _plain(self, caller: Caller, scoped: str) -> str:
         project, name = self._sampler.projects_of.split(scoped)

@@ -48,7 +48,7 @@ export function one(main, kind, name, extra = () => []) {
       setContent(head, next.row.state, () => stateOf(next.row));
       setContent(tools, `${next.row.state === "paused"}`, () => actions(kind, next.row, { isPage: true }));
       for (const listener of listeners) listener(next);
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no ${noun} ${name}.`, el("a", { class: "button", href: path(kind) }, "Back to the list"))); })];
+    }, (error) => { tabs.hidden = error.code === 404; if (tabs.hidden) place.replaceChildren(empty(`There is no ${noun} ${name}.`, el("a", { class: "button", href: path(kind) }, "Back to the list"))); })];
     if (tab === "browse") ends.push(browse(place, "queue", name));
     else if (tab === "publish") publishForm(place, "queue", name);
     else if (tab === "settings") {

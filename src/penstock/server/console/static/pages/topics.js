@@ -49,7 +49,7 @@ function one(main, name) {
       if (isBrowsing) return;
       isBrowsing = true;
       mine.push(browse(place, "topic", name));
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
+    }, (error) => { tabs.hidden = error.code === 404; if (tabs.hidden) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
   };
   show();
   return { unmount: () => { for (const end of ends) end?.(); }, query: show };

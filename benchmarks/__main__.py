@@ -23,6 +23,7 @@ from rich.table import Table
 from benchmarks import (
     arrow_read,
     client,
+    console,
     depth,
     durable,
     footprint,
@@ -51,6 +52,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "arrow": arrow_read.BENCHMARKS,
     "server": server.BENCHMARKS,
     "client": client.BENCHMARKS,
+    "console": console.BENCHMARKS,
     "workers": workers.BENCHMARKS,
     "router": router.BENCHMARKS,
     "router-http": router_http.BENCHMARKS,

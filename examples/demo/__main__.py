@@ -2,7 +2,10 @@
 
 import sys
 
-from demo.main import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from demo.main import main  # Ctrl-C may come while everything is imported
+
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

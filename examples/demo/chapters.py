@@ -34,7 +34,7 @@ async def open_shop(shop: Shop) -> None:
         "Customers order, billing takes every order, a worker sends mails, the router calls a partner's webhook, and browsers"
         " watch: one process, one directory, one log."
     )
-    screen.say(f"The console: {shop.server.url}/    A browser's view: {shop.server.url}/hub")
+    screen.say(f"The console: {shop.server.url}/\nA browser's view: {shop.server.url}/hub")
     async with shop.selling():
         await shop.until(lambda: shop.published >= FIRST_ORDERS, f"{FIRST_ORDERS:,} orders are confirmed")
         claim = "orders are confirmed, billed, mailed, sent to the partner and seen by browsers"
@@ -149,6 +149,8 @@ async def run_pipeline(shop: Shop, spark: SparkInstallation) -> None:
         screen.say(f"Skipped: it needs {missing}.")
         return
     pipeline = PipelineDemo(screen, shop.directory / "pipeline", Path(shop.directory / "metrics.html"))
+    started = monotonic()
+    shop.footer = lambda: f"Spark was started {(monotonic() - started) // SECOND} s ago; what it did follows above"
     async with shop.selling():
         await pipeline.grow(shop.server, shop)
     await pipeline.finish(shop.server, shop)

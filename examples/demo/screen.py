@@ -15,7 +15,7 @@ from rich.text import Text
 from proof.screen import Screen
 
 BARS = "▁▂▃▄▅▆▇█"
-KEPT = 40
+KEPT = 36
 """How many rates a line of bars shows."""
 
 

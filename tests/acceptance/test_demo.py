@@ -100,6 +100,24 @@ def test_an_interrupted_demo_leaves_nothing_running_and_nothing_on_disk(
     assert processes_in(tmp_path) == []
 
 
+INTERRUPT = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "demo.chapters":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_ctrl_c_while_the_demo_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
+    path = os.pathsep.join([str(tmp_path), str(demo.EXAMPLES), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "demo", "--headless"]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_an_installed_package_says_where_the_demo_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "EXAMPLES", Path("/nowhere"))
 

@@ -38,6 +38,8 @@ class HeldMessage(NamedTuple):
     consumer: str | None
     attempt: int
     deadline: int
+    leased_at: int
+    """0: before the broker was opened."""
 
 
 class UnsettledMessage(NamedTuple):
@@ -172,6 +174,7 @@ def held(broker: Broker, number: int, most: int) -> list[HeldMessage]:
                 lease.consumer.consumer_id if lease.consumer is not None else None,
                 lease.attempt,
                 lease.deadline,
+                lease.leased_at,
             )
             for lease in leases
             if queue is not None

@@ -33,6 +33,8 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     """Letters in its own list."""
     dead_lettered: int
     acked: int
+    failed: int
+    """Deliveries that were nacked or expired."""
     delivered: int
     consumers: int
     priorities: tuple[tuple[int, int], ...]
@@ -41,6 +43,8 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     is_detached: bool
     is_filtered: bool
     is_ordered: bool
+    spec: bytes
+    """The settings as they were given, encoded."""
 
     @property
     def ready(self) -> int:
@@ -95,6 +99,7 @@ def queues(broker: Broker, numbers: Iterable[int]) -> list[QueueCounters]:
                     len(queue.dead),
                     counters.dead_lettered,
                     counters.acked,
+                    counters.nacked + counters.expired,
                     counters.delivered,
                     len(queue.consumers()),
                     queue.priorities(),
@@ -102,6 +107,7 @@ def queues(broker: Broker, numbers: Iterable[int]) -> list[QueueCounters]:
                     queue.detached,
                     bool(policy.filter),
                     policy.ordered,
+                    queue.spec,
                 )
             )
     return found

@@ -106,6 +106,16 @@ class BrokerLog:
             is_queue = name in self._broker.catalog.work_queues and name not in self._broker.catalog.topics
             return self.span(f"{QUEUE}:{name}" if is_queue else name)
 
+    def written_at(self, name: str, offset: int) -> int | None:
+        """When the message at an offset of a stream was published, or the event happened; None: the log does not hold it.
+
+        It may read the disk, but no message.
+        """
+        if name == EVENTS:
+            return next((event.at for _, event in self.journal.read_events(offset, offset + 1)), None)
+        with self._broker.lock:
+            return self._broker.window.published_at(self._stream(name), offset)
+
     def event_range(self) -> tuple[int, int]:
         """As far as the events are written down, which may be a moment behind what has happened."""
         return self._broker.journal.event_range()

@@ -40,7 +40,7 @@ class SubscriptionRules:
 
     def check_pulled(self, queue: QueueDescription) -> None:
         """Refuse a subscription that pushes."""
-        if subscription_form(queue.spec).pushes:
+        if subscription_form(queue.spec).push_endpoint:
             raise FailedPrecondition(
                 f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
                 hint="clear its push_config with ModifyPushConfig first",

@@ -38,7 +38,8 @@ class Inspection:
         lifecycle, router = self._lifecycle, self._router
         runners = [*router.runners.values(), *router.draining_runners]
         feeds = [*router.feeds.values()]
-        offset = self.clock.now() - self._steady()
+        steady_now = self._steady()
+        offset = self.clock.now() - steady_now
         return Snapshot(
             is_enabled=lifecycle.is_enabled,
             is_ready=lifecycle.is_initialised and not lifecycle.is_stopping,
@@ -52,11 +53,13 @@ class Inspection:
                     rate_per_minute=pool.limit.per_minute if pool.limit is not None else None,
                     active=pool.active,
                     queued=pool.queued,
+                    held=pool.held,
                     capacity=pool.capacity,
                     groups=len(pool.lanes),
                     ended_at=runner.ended_at + offset if runner.ended_at else 0,
                     metrics=runner.metrics,
                     is_draining=pool.is_draining,
+                    is_paused=pool.is_paused,
                 )
                 for runner in runners
                 for pool in [runner.pool]
@@ -83,7 +86,9 @@ class Inspection:
                     failure_rate=breaker.failure_rate,
                     buffered=breaker.buffered,
                     size=WINDOW,
-                    paused_until=breaker.paused_until + offset if breaker.paused_until > self._steady() else 0,
+                    paused_until=breaker.paused_until + offset if breaker.paused_until > steady_now else 0,
+                    open_until=breaker.open_until + offset if breaker.open_until > steady_now else 0,
+                    error=breaker.error,
                 )
                 for name, breaker in list(router.mediator.breakers.items())
             ],
@@ -131,6 +136,23 @@ class Inspection:
         self._router.update_pool(config)
         return config
 
+    def pause_pool(self, code: str, *, is_paused: bool) -> bool:
+        """Stop a pool, or let it go on; False when there is none of that code."""
+        runner = self._router.runners.get(code)
+        if runner is not None:
+            runner.pool.is_paused = is_paused
+            runner.run()
+        return runner is not None
+
+    def retry_now(self, message_id: str) -> bool:
+        """Try a message now that is kept back until its next attempt; False when that does not keep it back."""
+        item, now = self._item(message_id), self._steady()
+        for runner in self._router.runners.values():
+            if item is not None and runner.pool.hurry(item, now):
+                runner.run()
+                return True
+        return False
+
     def reset_breaker(self, name: str) -> bool:
         breaker = self._router.mediator.breakers.get(name)
         if breaker is not None:
@@ -172,4 +194,6 @@ class Inspection:
             seen_at=item.leased_at + offset,
             attempts=item.attempts,
             started_at=item.started_at + offset if item.started_at else 0,
+            due=item.due + offset if item.due else 0,
+            error=item.error,
         )

@@ -104,6 +104,8 @@ class Delivery:
             breaker.used_at = now
         elif breaker.record(outcome.health, now, self._epoch):
             mediator.changed(self.item.pointer.target, breaker)
+        if outcome.error:
+            breaker.error = outcome.error
         if outcome.is_pause:
             breaker.pause(now + outcome.effective_delay * SECOND)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
@@ -196,7 +198,7 @@ class Mediator:
         if breaker is None:
             breaker = self.breaker(pointer.target)
         if not breaker.is_calm and (wait := breaker.may(now)):
-            return msgspec.structs.replace(_OPEN if breaker.state is State.OPEN else _PAUSED, delay=_seconds(wait))
+            return msgspec.structs.replace(_PAUSED if breaker.state is State.CLOSED else _OPEN, delay=_seconds(wait))
         try:
             item.delivery = Delivery(self, item, done, breaker, headers, body)
         except Exception:

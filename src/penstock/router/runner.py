@@ -174,6 +174,7 @@ class Runner:
         self.metrics.finished(outcome.metric, duration, wall)
         self._gap += (now - self._marked_at - self._gap) // 8
         self._marked_at = self.ended_at = now
+        item.error = outcome.error
         if not calls and outcome.metric is Metric.NONE:
             item.attempts -= 1  # no call was made, so there is nothing to record
             self._try_again(item, outcome.effective_delay, now, has_failed=False, was_called=False)

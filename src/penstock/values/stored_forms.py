@@ -62,8 +62,8 @@ class TopicForm(msgspec.Struct, frozen=True):
 class SubscriptionForm(msgspec.Struct, frozen=True):
     """What a subscription asks of its deliveries."""
 
-    pushes: bool = False
-    """Whether they go to an endpoint."""
+    push_endpoint: str = ""
+    """Where they go; empty: consumers pull."""
     scripts: tuple[Script, ...] = ()
     """The functions that they pass; none that is disabled."""
 
@@ -91,8 +91,8 @@ def topic_form(spec: bytes) -> TopicForm:
 def subscription_form(spec: bytes) -> SubscriptionForm:
     """What the stored settings of a subscription say."""
     subscription = _Form(msgspec.msgpack.decode(spec, type=SubscriptionSpec).form)
-    pushes = any(config.text(1) for config in subscription.forms(4))
-    return SubscriptionForm(pushes, tuple(one for one in _scripts(subscription.forms(25)) if not one.disabled))
+    endpoint = next((found for config in subscription.forms(4) if (found := config.text(1))), "")
+    return SubscriptionForm(endpoint, tuple(one for one in _scripts(subscription.forms(25)) if not one.disabled))
 
 
 @lru_cache(maxsize=256)

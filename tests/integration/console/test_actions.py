@@ -11,8 +11,10 @@ import pytest
 
 from penstock import Message, QueueConfig, QueueManager
 from penstock.access import Keyring, Verb
+from penstock.client import HubClient
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
+from penstock.testing.target import Target, in_turn, respond
 from tests.integration.console.conftest import ShopServer
 from tests.integration.console.visit import findings, open_page, press, shows, visit
 from tests.integration.hub.chromium import CHROMIUM, Page
@@ -369,6 +371,60 @@ def test_a_token_is_asked_for_and_what_it_lacks_is_named(devtools: str, tmp_path
                 assert await findings(page) == []
 
     asyncio.run(scenario())
+
+
+def test_messages_of_the_hub_are_shown_while_one_listens(devtools: str, shop: ShopServer) -> None:
+    async def scenario() -> None:
+        async with (
+            visit(devtools, f"{shop.url}/console/hub") as page,
+            HubClient(shop.url, address="@(shop/till)") as hub,
+        ):
+            await shows(page, "Listen to a topic")
+            await page.type("main input[name=topic]", "sales/#")
+            await press(page, "Listen")
+            await shows(page, "Messages of sales/# appear here")
+            await hub.publish("sales/eu", {"id": 12345678901234567890, "text": STRANGE})
+            await shows(page, "12345678901234567890")
+            assert await page.run("document.title") == "Hub · Penstock"
+            assert await findings(page) == []
+            await press(page, "Stop")
+            await shows(page, "Stopped")
+            assert page.problems == []
+
+    asyncio.run(scenario())
+
+
+def test_a_pool_is_paused_and_a_failed_message_is_tried_now(devtools: str, tmp_path: Path) -> None:
+    file = tmp_path / "router.json"
+    pools = [{"code": "PARTNERS", "concurrency": 2}]
+    file.write_text(json.dumps({"queues": [{"queueUri": "penstock:///queues/hooks"}], "processingPools": pools}))
+
+    async def scenario(target: Target, server: LocalServer) -> None:
+        queues = QueueManager(broker=server.broker)
+        await eventually(lambda: queues.exists("hooks"))  # the router makes it
+        async with visit(devtools, f"{server.url}/console/router") as page:
+            await shows(page, "PARTNERS")
+            await press(page, "Pause")
+            await shows(page, "paused")
+            call = {"id": "order-1", "poolCode": "PARTNERS", "mediationTarget": f"{target.url}/orders", "messageGroupId": "g"}
+            queues.publish("hooks", call)
+            await shows(page, "1 message")
+            assert target.requests == []
+            await press(page, "Resume")
+            await shows(page, "redirects are not followed")
+            assert await findings(page) == []
+
+            await press(page, "Retry now")
+            await asyncio.to_thread(target.wait_for, 2)
+            await eventually(lambda: queues.stats("hooks").acked_total == 1)
+            await shows(page, "Nothing is under way")
+            assert page.problems == []
+
+    with (
+        Target(in_turn(respond(302), respond())) as target,
+        LocalServer(router=str(file), router_allow=("127.0.0.1",)) as server,
+    ):
+        asyncio.run(scenario(target, server))
 
 
 def test_a_token_is_revoked(devtools: str, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, QueueManager, SubscriptionOptions
+from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.access import Keyring, Verb
+from penstock.client import HubClient
 from penstock.clock import SystemClock
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
@@ -23,6 +24,7 @@ from penstock.testing.server import LocalServer
 pytestmark = pytest.mark.server
 
 PATIENCE = 60.0
+JSON = {"Content-Type": "application/json"}
 
 
 class Answer:
@@ -720,6 +722,66 @@ def test_workers_are_shown_with_what_they_hold(console: Console) -> None:
     [worker] = console.get("workers")["workers"]
     assert (worker["name"], worker["queues"], worker["held"]) == ("w1", ["mail"], 2)
     assert (name, "send_mail") in [(one["message_id"], one["task"]) for one in worker["running"]]
+    session = console.get("session")
+    assert all(session["started_at"] < one["since_at"] < one["deadline_at"] for one in worker["running"])
+
+
+def test_a_worker_that_waits_is_connected(console: Console) -> None:
+    async def scenario() -> None:
+        async with PubSub(console.server.url) as pubsub:
+            queue = await pubsub.queue("mail").create()
+            waiting = asyncio.create_task(queue.consume(wait=PATIENCE, consumer="idle"))
+            found = await asyncio.to_thread(console.until, "workers", lambda page: page["workers"])
+            waiting.cancel()
+        [worker] = found["workers"]
+        assert (worker["name"], worker["queues"], worker["held"]) == ("idle", ["mail"], 0)
+
+    asyncio.run(scenario())
+
+
+def test_how_deliveries_ended_is_shown_with_the_worst_queue_first(console: Console) -> None:
+    for name, ends in (("fine", "ack"), ("broken", "nack")):
+        console.queues.create(name, QueueConfig(max_retries=0))
+        console.queues.publish(name, b"1")
+        message = console.queues.consume(name)
+        assert message is not None
+        getattr(console.queues, ends)(name, message.message_id)
+    console.queues.create("unused")
+    found = console.get("workers")["outcomes"]
+    assert found == [
+        {"queue": "broken", "done": 0, "failed": 1, "dead": 1},
+        {"queue": "fine", "done": 1, "failed": 0, "dead": 0},
+    ]
+
+
+def push_to(console: Console, endpoint: str) -> None:
+    body = {"topic": "projects/penstock/topics/orders", "pushConfig": {"pushEndpoint": endpoint}}
+    made = console.call("PUT", "/v1/projects/penstock/subscriptions/pushed", json.dumps(body).encode(), **JSON)
+    assert made.status == 200
+
+
+def test_endpoints_are_named_to_those_who_may_consume(secured: Callable[..., Console]) -> None:
+    operator = secured(*Verb)
+    operator.topics.register_topic("orders")
+    push_to(operator, "https://shop.example/hook")
+    assert operator.get("subscriptions")["rows"][0]["push"] == "https://shop.example/hook"
+    assert "shop.example" not in secured(Verb.READ).get("subscriptions")["rows"][0]["push"]
+
+
+def test_a_subscription_says_how_far_it_is_and_where_it_pushes_to(console: Console) -> None:
+    topics = console.topics
+    topics.register_topic("orders")
+    topics.register_subscription("billing", "orders")
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 0, "latest": 0}
+    topics.publish("orders", [Message(b"1"), Message(b"2"), Message(b"3")])
+    [first, second] = topics.pull("billing", 2)
+    topics.ack(second.ack_id)
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 0, "latest": 3}
+    topics.ack(first.ack_id)
+    assert console.get("subscriptions/billing")["position"] == {"settled_to": 2, "latest": 3}
+    push_to(console, "https://shop.example/hook?key=secret")
+    rows = {row["name"]: row["push"] for row in console.get("subscriptions")["rows"]}
+    assert rows == {"billing": None, "pushed": "https://shop.example/hook"}
 
 
 def test_the_hub_and_the_readers_of_the_log_are_shown(console: Console) -> None:
@@ -731,7 +793,34 @@ def test_the_hub_and_the_readers_of_the_log_are_shown(console: Console) -> None:
     console.server.broker.cursors.advance("lake", {"orders": 1}, console.server.broker.clock.now(), True)
     [cursor] = console.get("pipeline")["cursors"]
     assert (cursor["name"], cursor["lag"], cursor["holds"]) == ("lake", 2, True)
-    assert cursor["streams"] == [{"stream": "orders", "offset": 1, "lag": 2}]
+    [position] = cursor["streams"]
+    [first, *_] = console.get("streams/topic/orders/messages")["rows"]
+    assert position == {"stream": "orders", "offset": 1, "lag": 2, "read_to_at": first["published_at"]}
+    console.server.broker.cursors.advance("lake", {"_penstock.events": 1}, console.server.broker.clock.now())
+    [cursor] = console.get("pipeline")["cursors"]
+    assert console.get("session")["started_at"] <= cursor["streams"][0]["read_to_at"] <= first["published_at"]
+
+
+def test_the_newest_metrics_of_the_pipeline_are_shown(console: Console) -> None:
+    assert console.get("pipeline")["metrics"] == []
+    counts = dict.fromkeys(("published", "delivered", "acked", "nacked", "expired", "dead_lettered", "dropped"), 3)
+    row = {"window_end": "2026-05-03T14:00:00.000Z", "stream": "orders", "subscription": None, "wait_p95_ms": 1.5, **counts}
+    console.topics.register_topic("_penstock.metrics")
+    console.topics.publish("_penstock.metrics", [Message(json.dumps(row).encode()), Message(b"nonsense")])
+    [line] = console.get("pipeline")["metrics"]
+    assert (line["stream"], line["published"], line["wait_p95_ms"]) == ("orders", 3, 1.5)
+
+
+def test_the_actors_of_the_hub_are_shown(console: Console) -> None:
+    async def scenario() -> Any:
+        actor = HubClient(console.server.url, address="@(shop/1)", capabilities=("sell",))
+        async with actor, actor.subscribe("orders/#"):
+            return await asyncio.to_thread(console.get, "hub")
+
+    found = asyncio.run(scenario())
+    [actor] = found["actor_rows"]
+    assert (actor["address"], actor["capabilities"], actor["subscriptions"]) == ("@(shop/1)", ["sell"], 1)
+    assert found["topic_rows"] == [{"name": "orders/#", "subscribers": 1}]
 
 
 def test_a_server_without_a_router_has_no_page_of_it(console: Console) -> None:
@@ -750,6 +839,12 @@ def test_a_router_is_shown_without_rates_of_nothing(tmp_path: Path) -> None:
         assert found["targets"] == []
         assert found["in_flight_total"] == 0
         assert console.post("router/reset-breaker", {"target": "nope"}).status == 404
+        assert console.post("router/retry-now", {"message_id": "x"}).status == 404
+        assert console.post("router/pause-pool", {"pool": "nope"}).status == 404
+        assert console.done("router/pause-pool", {"pool": "default"}) == {"done": "default"}
+        assert console.get("router")["pools"][0]["is_paused"]
+        console.done("router/resume-pool", {"pool": "default"})
+        assert not console.get("router")["pools"][0]["is_paused"]
         assert console.post("router/force-ack", {"message_id": "x"}).reason == "confirmation_required"
         assert console.post("router/force-ack", {"message_id": "x", "confirm": "x"}).status == 404
 

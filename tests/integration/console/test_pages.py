@@ -40,7 +40,7 @@ WITHOUT = (
     ("/console", "penstock queue create mail"),
     ("/console/queues", "penstock queue create mail"),
     ("/console/queues/none", "There is no queue none"),
-    ("/console/message/0660000000000000000000000000aa", "event log"),
+    ("/console/message/0660000000000000000000000000aa", "An id has 30 characters"),
     ("/console/dead", "No dead letters"),
     ("/console/topics", "penstock topic create orders"),
     ("/console/topics/none", "There is no topic none"),

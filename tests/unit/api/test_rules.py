@@ -350,9 +350,9 @@ asyncio.run(main())
 def test_a_subscription_says_what_it_asks_of_deliveries() -> None:
     spec = SubscriptionSpec("orders", SubscriptionOptions())
     plain = subscription_form(msgspec.msgpack.encode(spec))
-    assert (plain.pushes, plain.scripts) == (False, ())
+    assert (plain.push_endpoint, plain.scripts) == ("", ())
     off = messages.MessageTransform(disabled=True, javascript_udf=messages.JavaScriptUDF(function_name="f", code=SHOUT))
     spec.form = messages.Subscription(push_config=PUSH, message_transforms=[off, *javascript(DROP)]).SerializeToString()
     form = subscription_form(msgspec.msgpack.encode(spec))
-    assert form.pushes
+    assert form.push_endpoint == PUSH.push_endpoint
     assert [one.code for one in form.scripts] == [DROP]

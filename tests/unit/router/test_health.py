@@ -86,6 +86,7 @@ def router(**changes: Any) -> Snapshot:
         (router(pools=[pool(idle=121, queued=5), pool(idle=500)]), False),  # the other has nothing to do
         (router(pools=[pool(idle=121, queued=5, active=1)]), True),  # a long call
         (router(pools=[pool(idle=121, queued=5, held=5)]), True),  # all wait for their next attempt
+        (router(pools=[pool(idle=121, queued=5, is_paused=True)]), True),  # by an operator's will
         (router(pools=[pool(succeeded=0, queued=5)]), True),  # has yet to begin
         (router(pools=[], is_enabled=False), True),
         (router(pools=[], standby=standby("STANDBY")), True),

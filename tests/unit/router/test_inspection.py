@@ -168,6 +168,51 @@ def test_a_message_is_found_by_its_own_id_or_its_queues() -> None:
     run(test)
 
 
+def test_a_message_that_failed_says_why_and_when_it_is_tried_again_and_can_be_tried_now() -> None:
+    async def test() -> None:
+        answers = {"a": Answer(302), "b": OK}
+        async with inspected(World(lambda request: answers[request.message_id])) as (inspection, world):
+            world.source.put(body("a", "g"), body("b", "g"))
+            await until(lambda: world.router.runners["P"].pool.held)
+
+            first, second = inspection.in_flight(10)
+            assert (first.message_id, first.error, first.due) == (
+                "a",
+                "the target answered with status 302: redirects are not followed",
+                world.clock.now() + 30 * SECOND,
+            )
+            assert (second.message_id, second.error, second.due) == ("b", "", 0)
+            found = inspection.snapshot()
+            assert (found.pools[0].held, found.breakers[0].error) == (2, first.error)
+
+            assert not inspection.retry_now("b")  # it waits behind the other
+            assert not inspection.retry_now("none")
+            answers["a"] = OK
+            assert inspection.retry_now("a")
+            await world.settled()
+            assert world.source.acked == ["b-1", "b-2"]
+            assert not inspection.retry_now("a")
+
+    run(test)
+
+
+def test_a_pool_that_is_paused_begins_nothing_until_it_goes_on() -> None:
+    async def test() -> None:
+        async with inspected() as (inspection, world):
+            assert inspection.pause_pool("P", is_paused=True)
+            assert inspection.snapshot().pools[0].is_paused
+            world.source.put(body("a"))
+            await until(lambda: inspection.snapshot().pools[0].queued)
+            await world.tick(60)
+            assert world.transport.called == []
+
+            assert inspection.pause_pool("P", is_paused=False)
+            await until(lambda: world.transport.called == ["a"])
+            assert not inspection.pause_pool("none", is_paused=True)
+
+    run(test)
+
+
 def test_force_ack_while_a_call_runs() -> None:
     async def test() -> None:
         async with inspected() as (inspection, world):

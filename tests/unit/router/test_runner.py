@@ -372,10 +372,10 @@ def test_decision_19_an_open_breaker_is_no_attempt() -> None:
             world.source.put(body("x", "x"))
             breaker = world.router.mediator.breaker(TARGET)
             for count in range(1, 11):
-                breaker._open_until = world.clock.now() + 6 * SECOND
+                breaker.open_until = world.clock.now() + 6 * SECOND
                 await until(partial(lambda most: breaker.rejected >= most, count))
                 world.clock.advance(5.5)
-                breaker._open_until = world.clock.now() + 6 * SECOND
+                breaker.open_until = world.clock.now() + 6 * SECOND
                 await world.tick(0.5)
 
             assert world.records.buried == []

@@ -45,12 +45,13 @@ class Breaker:
         "_calls",
         "_is_probed",
         "_is_resuming",
-        "_open_until",
         "_passed",
         "_window",
         "epoch",
+        "error",
         "failed",
         "is_clean",
+        "open_until",
         "paused_until",
         "rejected",
         "state",
@@ -73,7 +74,10 @@ class Breaker:
         self._window = 0
         """One bit for each of the last calls, 1 for a failure."""
         self._calls = 0
-        self._open_until = 0
+        self.open_until = 0
+        """When the target may be called again after it opened."""
+        self.error = ""
+        """What the last call came to that the target did not accept."""
         self._passed = 0
         self._is_probed = False
 
@@ -82,7 +86,7 @@ class Breaker:
         self.used_at = now
         if self.is_calm:
             return 0
-        if self.state is State.OPEN and now >= max(self._open_until, self.paused_until):
+        if self.state is State.OPEN and now >= max(self.open_until, self.paused_until):
             self.state, self._passed, self._is_probed = State.HALF_OPEN, 0, False
             self.epoch += 1
         if self.state is not State.OPEN and now >= self.paused_until and not self._is_probed:
@@ -90,7 +94,7 @@ class Breaker:
             return 0
         self.rejected += 1
         if self.state is State.OPEN or now < self.paused_until:
-            return max(self._open_until, self.paused_until) - now
+            return max(self.open_until, self.paused_until) - now
         return OPEN_FOR if self.state is State.HALF_OPEN else PROBE_WAIT
 
     @property
@@ -130,7 +134,7 @@ class Breaker:
     def reset(self) -> None:
         """Close it and end a pause, as if nothing had happened. The totals stay."""
         self.state = State.CLOSED
-        self.paused_until = self._open_until = 0
+        self.paused_until = self.open_until = 0
         self._is_resuming = False
         self.epoch += 1
         self._window = self._calls = self._passed = 0
@@ -153,7 +157,7 @@ class Breaker:
         return self._calls >= WINDOW and self._window.bit_count() >= FAILURES and self._open(now)
 
     def _open(self, now: int) -> bool:
-        self.state, self._open_until = State.OPEN, now + OPEN_FOR
+        self.state, self.open_until = State.OPEN, now + OPEN_FOR
         self.epoch += 1
         self.is_clean = False
         return True

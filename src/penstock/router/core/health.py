@@ -55,7 +55,7 @@ def _issues(snapshot: Snapshot, now: int) -> list[str]:
         return []
     if not snapshot.pools:
         return ["there are no process pools"]
-    busy = [pool for pool in snapshot.pools if pool.queued > pool.held or pool.active]
+    busy = [pool for pool in snapshot.pools if (pool.queued > pool.held or pool.active) and not pool.is_paused]
     if busy and all(_is_stalled(pool, now) for pool in busy):
         return [f"every pool with messages is stalled: nothing ended within {STALL // SECOND} s"]
     return []

@@ -69,6 +69,8 @@ class RoutedMessage(msgspec.Struct, gc=False, eq=False):
     """When the attempt that runs was begun; 0 while it waits."""
     due: int = 0
     """When it may be tried again; 0 when nothing keeps it back."""
+    error: str = ""
+    """Why the last attempt did not deliver it."""
     delivery: Any = None
     """The attempt that runs, for whoever has to cut it off; the rules do not look at it."""
 

@@ -105,6 +105,7 @@ class Pool:
         "held",
         "hold_limit",
         "is_draining",
+        "is_paused",
         "lanes",
         "limit",
         "limited",
@@ -137,6 +138,8 @@ class Pool:
         self.away = 0
         """Groups that wait for messages which went back to their queue."""
         self.is_draining = False
+        self.is_paused = False
+        """An operator has stopped it: nothing is begun."""
         self.batches = BatchGroups()
         self.limited = 0
         """Messages that had to wait for a permit of the rate limit, so far."""
@@ -275,7 +278,7 @@ class Pool:
         """
         if self._by_due and self._by_due[0][0] <= now:
             self._let_go(now)
-        if self.active >= self.concurrency:
+        if self.active >= self.concurrency or self.is_paused:
             return None
         while True:
             waiting = self._urgent or self._regular
@@ -383,10 +386,20 @@ class Pool:
             self._make_ready(lane, is_urgent=bool(lane.urgents))
         return True
 
+    def hurry(self, item: RoutedMessage, now: int) -> bool:
+        """Let a message be tried now that is kept back until its next attempt; False when that does not keep it back."""
+        lane = self.lanes.get(item.pointer.group)
+        if lane is None or not lane.is_held or lane.regular[0] is not item:
+            return False
+        item.due = now
+        self._by_due = [(now if entry[2] is lane else entry[0], *entry[1:]) for entry in self._by_due]
+        heapq.heapify(self._by_due)
+        return True
+
     @property
     def next_due(self) -> int:
         """When `take` may have something though nothing else has happened; FOREVER: not by itself."""
-        if self.active >= self.concurrency:
+        if self.active >= self.concurrency or self.is_paused:
             return FOREVER
         return min(self._by_due[0][0] if self._by_due else FOREVER, self._limited_until)
 

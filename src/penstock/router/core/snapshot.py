@@ -36,6 +36,8 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     metrics: PoolMetrics
     """The pool's own, still counting."""
     is_draining: bool = False
+    is_paused: bool = False
+    """An operator has stopped it."""
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,10 @@ class BreakerState(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that its window holds."""
     paused_until: int = 0
     """Until when the target asked for no calls; 0: it did not, or the time is over."""
+    open_until: int = 0
+    """When an open breaker lets a call through; 0: it is not open, or the time has come."""
+    error: str = ""
+    """What the last call came to that the target did not accept."""
 
 
 class StandbyState(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +118,10 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that were begun."""
     started_at: int = 0
     """When the attempt that runs was begun; 0 while none does."""
+    due: int = 0
+    """When it is tried again; 0: nothing keeps it back."""
+    error: str = ""
+    """Why the last attempt did not deliver it."""
     seen_at: int = 0
     """When its source handed it out once more; 0: it never did."""
 

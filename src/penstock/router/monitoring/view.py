@@ -45,6 +45,12 @@ class RouterView(Protocol):
         None leaves a value as it is; a rate of 0 lifts the limit. Returns what is true now.
         """
 
+    def pause_pool(self, code: str, *, is_paused: bool) -> bool:
+        """Stop a pool, or let it go on; False when there is none of that code. What runs is finished."""
+
+    def retry_now(self, message_id: str) -> bool:
+        """Try a message now that is kept back until its next attempt; False when that does not keep it back."""
+
     def reset_breaker(self, name: str) -> bool:
         """Close a breaker and forget its calls; False when there is none of that name."""
 

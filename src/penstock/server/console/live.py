@@ -71,15 +71,13 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Watch:
     """What a client watches. Equal ones are answered together."""
 
-    __slots__ = ("caller", "key", "parameters", "view")
+    __slots__ = ("caller", "identity", "key", "parameters", "scope", "view")
 
     def __init__(self, view: View[Any], key: str, parameters: msgspec.Struct, caller: Caller) -> None:
         self.view, self.key, self.parameters, self.caller = view, key, parameters, caller
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
+        self.scope = caller.scope
+        self.identity = (view.name, key, parameters, self.scope)
         """What the frame depends on."""
-        return self.view.name, self.key, self.parameters, self.caller.scope
 
 
 _encode = msgspec.json.Encoder().encode
@@ -243,12 +241,11 @@ class Live:
     async def _frame(self, watch: Watch, pulses: dict[Any, Any] | None = None) -> bytes:
         try:
             data = await asked(watch.caller, watch.view.answer, watch.parameters)
-            scope = watch.caller.scope
-            pulse = None if pulses is None else pulses.get(scope)
+            pulse = None if pulses is None else pulses.get(watch.scope)
             if pulse is None:
                 pulse = await self._pulse(watch.caller)
                 if pulses is not None:
-                    pulses[scope] = pulse
+                    pulses[watch.scope] = pulse
             at = to_datetime(self._now())
             return _encode(Frame(type="snapshot", view=watch.view.name, key=watch.key, at=at, pulse=pulse, data=data))
         except Exception as error:  # one page that fails must not stop the others; a PenstockError is told as it is

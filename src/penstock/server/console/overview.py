@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import shutil
 from collections.abc import Callable, Sequence
@@ -101,6 +102,8 @@ class OverviewPage:
         self._aio, self._broker, self._sampler = aio, aio.broker, sampler
         self._version, self._started_at, self._data_dir = version, started_at, data_dir
         self._open_breakers = open_breakers
+        self._disk: tuple[int | None, int | None] = (None, None)
+        self._disk_due = float("-inf")
 
     def views(self) -> list[View[Any]]:
         """What may be asked."""
@@ -131,10 +134,7 @@ class OverviewPage:
         await self._sampler.sample_ages()
         now, sampler = self._broker.clock.now(), self._sampler
         rows = [*sampler.queue_rows(caller, work_queues=True), *sampler.queue_rows(caller, work_queues=False)]
-        free = total = None
-        if self._data_dir is not None:
-            usage = await self._aio.call(shutil.disk_usage, self._data_dir)
-            free, total = usage.free, usage.total
+        free, total = await self._disk_space()
         # Cursors and breakers belong to no project: their names are for those whose token covers everything.
         is_operator = caller.principal.may_everywhere(Verb.READ)
         holding = self._broker.cursors.holding() if is_operator else {}
@@ -149,6 +149,14 @@ class OverviewPage:
         )
         filled = [figures(row, now) for row in rows if row.counters.backlog or row.counters.dead]
         return filled, len(rows), server
+
+    async def _disk_space(self) -> tuple[int | None, int | None]:
+        """(free bytes, all bytes) of the disk, which may be some seconds old: asking for it takes a thread."""
+        now = asyncio.get_running_loop().time()
+        if self._data_dir is not None and now >= self._disk_due:
+            usage = await self._aio.call(shutil.disk_usage, self._data_dir)
+            self._disk, self._disk_due = (usage.free, usage.total), now + STEP_SECONDS
+        return self._disk
 
     def _totals(self, caller: Caller, now: int) -> TotalFigures:
         sampler = self._sampler

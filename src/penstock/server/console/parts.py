@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,10 +15,13 @@ from penstock.access import Verb
 from penstock.broker import backlog
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.backlog import HeldMessage
+from penstock.broker.browse import browse
+from penstock.broker.log_view import BrokerLog
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import FailedPrecondition, NotFound, PermissionDenied
 from penstock.hub.core.close_codes import SLOW_READER
 from penstock.hub.service import HubService
+from penstock.router.broker_records import dead_letter_queue
 from penstock.router.core.circuit import State
 from penstock.router.core.metrics import FIVE_MINUTES
 from penstock.router.monitoring.view import RouterView
@@ -31,6 +37,10 @@ MAX_QUEUES = 200
 MAX_RUNNING = 20
 SHOWN = 200
 MAX_TASK_BYTES = 64 * 1024
+METRICS_STREAM = "_penstock.metrics"
+"""Where the metrics job of the pipeline publishes its rows."""
+SHOWN_METRICS = 20
+SHOWN_STREAMS = 100
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -48,30 +58,47 @@ class WorkerLine(msgspec.Struct, kw_only=True):
     """A consumer, and what it holds; the messages whose deadlines come first."""
 
     name: str
+    connection: str | None
+    """The address of its client while that has a stream open."""
     queues: list[str]
     held: int
     running: list[Running]
 
 
+class OutcomeLine(msgspec.Struct):
+    """How the deliveries of a work queue ended since it was created."""
+
+    queue: str
+    done: int
+    failed: int
+    """Nacked, or not settled in time."""
+    dead: int
+
+
 class WorkerListing(msgspec.Struct, kw_only=True):
-    """Who holds messages of work queues."""
+    """Who waits for messages of work queues or holds some, and how deliveries ended; the queues in which most fail first."""
 
     at: datetime
     workers: list[WorkerLine]
+    outcomes: list[OutcomeLine]
     is_bounded: bool
 
 
 class TargetLine(msgspec.Struct, kw_only=True):
-    """A target, and its circuit breaker. Without calls there is no rate."""
+    """A target, and its circuit breaker. Without calls there is no rate; that is of the last ten."""
 
     name: str
     state: str
     failure_rate: float | None
-    calls: int
     succeeded: int
     failed: int
     rejected: int
+    error: str
+    """What the last call came to that it did not accept."""
     paused_until_at: datetime | None
+    """Until when it asked for no calls."""
+    next_try_at: datetime | None
+    """When an open breaker lets a call through."""
 
 
 class PoolLine(msgspec.Struct, kw_only=True):
@@ -84,7 +111,9 @@ class PoolLine(msgspec.Struct, kw_only=True):
     concurrency: int
     rate_per_minute: int | None
     success_rate: float | None
+    """Of all attempts."""
     average_seconds: float | None
+    is_paused: bool
 
 
 class SourceLine(msgspec.Struct, kw_only=True):
@@ -95,6 +124,9 @@ class SourceLine(msgspec.Struct, kw_only=True):
     not_visible: int
     per_second: float
     is_connected: bool
+    dead: int
+    dead_letters: str
+    """The work queue that keeps its dead letters."""
 
 
 class FlightLine(msgspec.Struct, kw_only=True):
@@ -108,6 +140,10 @@ class FlightLine(msgspec.Struct, kw_only=True):
     target: str
     since_at: datetime
     attempts: int
+    error: str
+    """Why the last attempt did not deliver it."""
+    next_attempt_at: datetime | None
+    """None: it runs, or waits for its turn."""
     is_running: bool
 
 
@@ -139,6 +175,15 @@ class TopicSubscribers(msgspec.Struct):
     subscribers: int
 
 
+class ActorLine(msgspec.Struct, kw_only=True):
+    """Somebody who is registered at the hub."""
+
+    address: str
+    capabilities: tuple[str, ...]
+    since_at: datetime
+    subscriptions: int
+
+
 class HubPage(msgspec.Struct, kw_only=True):
     """The hub. The totals are since it started."""
 
@@ -152,14 +197,17 @@ class HubPage(msgspec.Struct, kw_only=True):
     slow_readers_total: int
     errors: dict[str, int]
     topic_rows: list[TopicSubscribers]
+    actor_rows: list[ActorLine]
+    """The first by address."""
 
 
 class StreamPosition(msgspec.Struct):
-    """Where a reader is in one stream."""
+    """Where a reader is in one stream, and when the last message was published that it has read."""
 
     stream: str
     offset: int
     lag: int
+    read_to_at: datetime | None
 
 
 class CursorLine(msgspec.Struct, kw_only=True):
@@ -173,17 +221,46 @@ class CursorLine(msgspec.Struct, kw_only=True):
     streams: list[StreamPosition]
 
 
+class MetricsLine(msgspec.Struct, kw_only=True):
+    """What the metrics job counted in one window, of a stream or a subscription."""
+
+    window_end: datetime
+    stream: str
+    subscription: str | None = None
+    consumer: str | None = None
+    published: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    wait_p95_ms: float | None = None
+
+
 class PipelinePage(msgspec.Struct, kw_only=True):
-    """The readers of the log, the one that is furthest behind first."""
+    """The readers of the log, the one that is furthest behind first; and the newest rows that the metrics job has published."""
 
     at: datetime
     cursors: list[CursorLine]
+    metrics: list[MetricsLine]
 
 
 class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
     """Which target."""
 
     target: Text
+
+
+class PoolAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Which pool."""
+
+    pool: Text
+
+
+class MessageAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Which message."""
+
+    message_id: Text
 
 
 class ForcedAck(Confirmation, kw_only=True, forbid_unknown_fields=True):
@@ -213,6 +290,7 @@ class PartPages:
     ) -> None:
         self._aio, self._broker, self._sampler, self._payloads = aio, aio.broker, sampler, payloads
         self._audit, self._router, self._hub = audit, router, hub
+        self._log = BrokerLog(aio.broker)
 
     def views(self) -> list[View[Any]]:
         """What may be asked."""
@@ -234,25 +312,52 @@ class PartPages:
         path = "/console/api/router"
         return [
             Action(f"{path}/reset-breaker", "Close a breaker", TargetAction, self.reset_breaker, DoneReply),
+            Action(f"{path}/pause-pool", "Stop a pool", PoolAction, self.pause_pool, DoneReply),
+            Action(f"{path}/resume-pool", "Let a pool go on", PoolAction, self.resume_pool, DoneReply),
+            Action(f"{path}/retry-now", "Try a message now", MessageAction, self.retry_now, DoneReply),
             Action(f"{path}/force-ack", "Ack a message by force", ForcedAck, self.force_ack, DoneReply),
         ]
 
     async def workers(self, caller: Caller, _: NoParameters) -> WorkerListing:
         """Who holds messages of work queues, and which."""
         await self._sampler.sample()
-        rows = [row for row in self._sampler.queue_rows(caller, work_queues=True) if row.counters.in_flight]
+        all_rows = self._sampler.queue_rows(caller, work_queues=True)
+        rows = [row for row in all_rows if row.counters.in_flight]
         by_worker: dict[str, list[tuple[str, HeldMessage]]] = defaultdict(list)
+        queues_of: dict[str, set[str]] = defaultdict(set)
+        connections: dict[str, str | None] = {}
         is_bounded = len(rows) > MAX_QUEUES or any(row.counters.in_flight > HELD for row in rows)
+        for row in all_rows:
+            for name, waiter in self._aio.connected(row.counters.number).items():
+                queues_of[name].add(row.name)
+                connections[name] = waiter.connection
         for row in rows[:MAX_QUEUES]:
             for one in await self._aio.call(backlog.held, self._broker, row.counters.number, HELD):
                 by_worker[one.consumer or ""].append((row.name, one))
+                queues_of[one.consumer or ""].add(row.name)
         lines = []
-        for name, held in sorted(by_worker.items(), key=lambda item: (-len(item[1]), item[0])):
+        for name in sorted(queues_of, key=lambda name: (-len(by_worker[name]), name))[:SHOWN]:
+            held = by_worker[name]
             first = sorted(held, key=lambda item: item[1].deadline)[:MAX_RUNNING]
-            queues = sorted({queue for queue, _ in held})
             running = [self._running(caller, queue, one) for queue, one in first]
-            lines.append(WorkerLine(name=name, queues=queues, held=len(held), running=running))
-        return WorkerListing(at=to_datetime(self._broker.clock.now()), workers=lines, is_bounded=is_bounded)
+            lines.append(
+                WorkerLine(
+                    name=name,
+                    connection=connections.get(name),
+                    queues=sorted(queues_of[name]),
+                    held=len(held),
+                    running=running,
+                )
+            )
+        ended = [
+            OutcomeLine(row.name, found.acked, found.failed, found.dead_lettered)
+            for row in all_rows
+            if (found := row.counters).acked or found.failed or found.dead_lettered
+        ]
+        ended.sort(key=lambda line: (-line.failed / (line.done + line.failed or 1), line.queue))
+        return WorkerListing(
+            at=to_datetime(self._broker.clock.now()), workers=lines, outcomes=ended[:SHOWN], is_bounded=is_bounded
+        )
 
     async def pipeline(self, caller: Caller, _: NoParameters) -> PipelinePage:
         """The readers of the log, as far as the caller may read their streams."""
@@ -260,7 +365,11 @@ class PartPages:
         now = self._broker.clock.now()
         lines = []
         for cursor in await self._aio.call(self._broker.cursors.all):
-            streams = [StreamPosition(name, offset, cursor.lag.get(name, 0)) for name, offset in sorted(cursor.offsets.items())]
+            read_to = await self._aio.call(self._read_to, cursor.offsets)
+            streams = [
+                StreamPosition(name, offset, cursor.lag.get(name, 0), read_to.get(name))
+                for name, offset in sorted(cursor.offsets.items())
+            ]
             lines.append(
                 CursorLine(
                     name=cursor.name,
@@ -271,7 +380,37 @@ class PartPages:
                     streams=streams,
                 )
             )
-        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag))
+        metrics = await self._aio.call(self._metrics)
+        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag), metrics=metrics)
+
+    def _read_to(self, offsets: Mapping[str, int]) -> dict[str, datetime]:
+        """When the last thing was written that a reader at these offsets has read, by stream. Of the first hundred streams."""
+        found: dict[str, datetime] = {}
+        for name, offset in islice(sorted(offsets.items()), SHOWN_STREAMS):
+            with suppress(NotFound):  # its stream was deleted
+                if offset and (at := self._log.written_at(name, offset - 1)) is not None:
+                    found[name] = to_datetime(at)
+        return found
+
+    def _metrics(self) -> list[MetricsLine]:
+        try:
+            span = self._log.span(METRICS_STREAM)
+        except NotFound:
+            return []
+        step = browse(
+            self._broker.journal,
+            span.number,
+            span.earliest,
+            span.latest,
+            newest_first=True,
+            most=SHOWN_METRICS,
+            max_bytes=SHOWN_METRICS * MAX_TASK_BYTES,
+        )
+        lines = []
+        for _, message in step.found:
+            with suppress(msgspec.DecodeError):  # somebody else's: anybody may publish to the topic
+                lines.append(_decode_metrics(message.data))
+        return lines
 
     async def router(self, caller: Caller, _: NoParameters) -> RouterPage:
         """The router."""
@@ -289,8 +428,9 @@ class PartPages:
                     held=pool.held,
                     concurrency=pool.concurrency,
                     rate_per_minute=pool.rate_per_minute,
-                    success_rate=round(recent.success_rate, 4) if recent.processed else None,
-                    average_seconds=round(recent.average_time / SECOND, 6) if recent.processed else None,
+                    success_rate=round(recent.succeeded / recent.attempts, 4) if recent.attempts else None,
+                    average_seconds=round(recent.average_time / SECOND, 6) if recent.attempts else None,
+                    is_paused=pool.is_paused,
                 )
             )
         targets = [
@@ -298,24 +438,33 @@ class PartPages:
                 name=breaker.name,
                 state=str(breaker.state),
                 failure_rate=round(breaker.failure_rate, 4) if breaker.buffered else None,
-                calls=breaker.buffered,
                 succeeded=breaker.succeeded,
                 failed=breaker.failed,
                 rejected=breaker.rejected,
+                error=breaker.error,
                 paused_until_at=to_datetime(breaker.paused_until) if breaker.paused_until else None,
+                next_try_at=to_datetime(breaker.open_until) if breaker.open_until else None,
             )
             for breaker in found.breakers
         ]
-        sources = [
-            SourceLine(
-                name=queue.name,
-                pending=queue.metrics.pending,
-                not_visible=queue.metrics.not_visible,
-                per_second=round(queue.metrics.numbers(FIVE_MINUTES, now).per_second, 3),
-                is_connected=queue.is_connected,
+        await self._sampler.sample()
+        letters = {row.name: row.counters.dead for row in self._sampler.queue_rows(caller, work_queues=True)}
+        sources = []
+        for queue in found.queues:
+            # Its own queue, where it is a work queue of this broker; else one that the router made for them.
+            own = queue.name.rpartition("/queues/")[2]
+            keeper = own if own in letters else dead_letter_queue(queue.name)
+            sources.append(
+                SourceLine(
+                    name=queue.name,
+                    pending=queue.metrics.pending,
+                    not_visible=queue.metrics.not_visible,
+                    per_second=round(queue.metrics.numbers(FIVE_MINUTES, now).per_second, 3),
+                    is_connected=queue.is_connected,
+                    dead=letters.get(keeper, 0),
+                    dead_letters=keeper,
+                )
             )
-            for queue in found.queues
-        ]
         flights = [
             FlightLine(
                 message_id=one.message_id,
@@ -326,6 +475,8 @@ class PartPages:
                 target=one.target,
                 since_at=to_datetime(one.tracked_at),
                 attempts=one.attempts,
+                error=one.error,
+                next_attempt_at=to_datetime(one.due) if one.due else None,
                 is_running=bool(one.started_at),
             )
             for one in view.in_flight(SHOWN)
@@ -352,9 +503,19 @@ class PartPages:
         assert self._hub is not None, "the view is there only with a hub"
         hub = self._hub.hub
         state, metrics = hub.state, hub.metrics
+        now = self._broker.clock.now()
+        actors = [
+            ActorLine(
+                address=actor.address,
+                capabilities=actor.capabilities,
+                since_at=to_datetime(actor.registered_at),
+                subscriptions=len(actor.session.subscriptions),
+            )
+            for actor in islice(state.registry.with_capability(None, now), SHOWN)
+        ]
         rows = [TopicSubscribers(name, number) for name, number in state.table.names(limit=SHOWN)]
         return HubPage(
-            at=to_datetime(self._broker.clock.now()),
+            at=to_datetime(now),
             connections=len(state.sessions),
             actors=len(state.registry),
             topics=len(state.table),
@@ -364,6 +525,7 @@ class PartPages:
             slow_readers_total=metrics.closed[SLOW_READER.reason],
             errors=dict(metrics.errors),
             topic_rows=sorted(rows, key=lambda row: (-row.subscribers, row.name)),
+            actor_rows=actors,
         )
 
     async def reset_breaker(self, caller: Caller, _: dict[str, str], body: TargetAction) -> DoneReply:
@@ -373,6 +535,24 @@ class PartPages:
             raise NotFound(body.target)
         return DoneReply(body.target)
 
+    async def pause_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
+        """Begin nothing more in a pool, until `resume_pool` or the end of the router. What runs is finished."""
+        return self._set_paused(caller, body, is_paused=True)
+
+    async def resume_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
+        """Let a pool go on."""
+        return self._set_paused(caller, body, is_paused=False)
+
+    async def retry_now(self, caller: Caller, _: dict[str, str], body: MessageAction) -> DoneReply:
+        """Try a message now that is kept back until its next attempt."""
+        _check_operator(caller, Verb.MANAGE, "the router")
+        view = self._view()
+        if view.find(body.message_id) is None:
+            raise NotFound(body.message_id)
+        if not view.retry_now(body.message_id):
+            raise FailedPrecondition(f"message {body.message_id} waits for no next attempt: it runs, or waits for its turn")
+        return DoneReply(body.message_id)
+
     async def force_ack(self, caller: Caller, _: dict[str, str], body: ForcedAck) -> DoneReply:
         """Take a message out of the router and its queue, whatever becomes of its call."""
         _check_operator(caller, Verb.MANAGE, "the router")
@@ -381,6 +561,12 @@ class PartPages:
             raise NotFound(body.message_id)
         await self._audit.record(caller, "force_ack", body.message_id, 1)
         return DoneReply(body.message_id)
+
+    def _set_paused(self, caller: Caller, body: PoolAction, *, is_paused: bool) -> DoneReply:
+        _check_operator(caller, Verb.MANAGE, "the router")
+        if not self._view().pause_pool(body.pool, is_paused=is_paused):
+            raise NotFound(f"pool {body.pool}")
+        return DoneReply(body.pool)
 
     def _view(self) -> RouterView:
         if self._router is None:
@@ -397,9 +583,12 @@ class PartPages:
             message_id=one.message_id,
             task=task,
             attempt=one.attempt,
-            since_at=None,
+            since_at=to_datetime(one.leased_at) if one.leased_at else None,
             deadline_at=to_datetime(one.deadline),
         )
+
+
+_decode_metrics = msgspec.json.Decoder(MetricsLine).decode
 
 
 def open_breakers(view: RouterView) -> list[str]:

@@ -15,6 +15,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.positions import preview_seek
 from penstock.durations import instant, to_datetime
 from penstock.errors import InvalidArgument, QueueNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.http.client.target import shown_target
+from penstock.ids import parse_message_id
 from penstock.server.console.audit import Audit
 from penstock.server.console.requests import (
     Action,
@@ -49,6 +51,7 @@ from penstock.server.console.rows import (
     topic_value,
 )
 from penstock.server.console.sampler import QueueRow, Sampler
+from penstock.values.stored_forms import subscription_form
 from penstock.wire.reasons import State, advice
 from penstock.wire.results import TopicSettings, Unsettled
 
@@ -57,6 +60,7 @@ T = TypeVar("T")
 LOOKED_AT = 1_000
 """How many of the oldest messages are looked at for who holds what."""
 SHOWN = 20
+PUSH_NOT_SHOWN = "an endpoint that is shown to tokens with the verb consume"
 
 
 class Waiting(msgspec.Struct):
@@ -103,11 +107,19 @@ class QueueDetail(msgspec.Struct, kw_only=True):
     advice: list[str]
 
 
+class Position(msgspec.Struct):
+    """Every message before the offset `settled_to` is settled; `latest` is the next offset of the topic."""
+
+    settled_to: int
+    latest: int
+
+
 class SubscriptionDetail(msgspec.Struct, kw_only=True):
     """One subscription."""
 
     at: datetime
     row: SubscriptionLine
+    position: Position
     settings: dict[str, Any]
     totals: Counted
     consumers: list[Holder]
@@ -303,9 +315,12 @@ class QueuePages:
             discarded=stats.discarded_total,
         )
         state = _state(row, counted, stats.oldest_age_seconds, stats.dead_letter_failures_total)
+        end = row.counters.published
+        first = parse_message_id(oldest[0].message_id) if oldest else None
         return SubscriptionDetail(
             at=to_datetime(now),
             row=shown,
+            position=Position(end, end) if first is None else Position(first[2], max(end, first[2] + 1)),
             settings=msgspec.to_builtins(metadata.options),
             totals=counted,
             consumers=_holders(oldest),
@@ -451,12 +466,18 @@ class QueuePages:
                     **line(row, why.get(row.counters.number), now),
                     topic=found.topic if found is not None else self._plain(caller, row.counters.topic),
                     filter=found.options.filter if found is not None else "",
-                    push=None,
+                    push=self._push(caller, row),
                     ordered=row.counters.is_ordered,
                     detached=row.counters.is_detached,
                 )
             )
         return lines
+
+    def _push(self, caller: Caller, row: QueueRow) -> str | None:
+        endpoint = subscription_form(row.counters.spec).push_endpoint
+        if not endpoint:
+            return None
+        return shown_target(endpoint) if caller.principal.may(Verb.CONSUME, caller.project, row.name) else PUSH_NOT_SHOWN
 
     def _plain(self, caller: Caller, scoped: str) -> str:
         project, name = self._sampler.projects_of.split(scoped)

@@ -109,7 +109,7 @@ def _of_server(server: ServerFigures) -> Iterator[tuple[Attention, float | None]
         text = f"the server answers {span(server.loop_lag_seconds)} late: it has too much to do"
         yield Attention("warn", "server", "", text, "/console/overview"), None
     for name in server.open_breakers:
-        yield Attention("bad", "breaker", name, f"the breaker of {name} is open: nothing is sent there", "/console/router"), None
+        yield Attention("bad", "breaker", name, "its breaker is open: nothing is sent there", "/console/router"), None
     for name, seconds in server.silent_cursors:
         text = f"cursor {name} holds the log, and was not set for {span(seconds)}"
         yield Attention("warn", "cursor", name, text, "/console/pipeline"), seconds

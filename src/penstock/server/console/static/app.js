@@ -136,7 +136,7 @@ function showFrame() {
   setContent(side, `${names} ${current.page} ${store.get("pulse")?.dead} ${location.search}`, () => [
     el("a", { class: "brand", href: path() }, icon(LOGO), "Penstock"),
     el("nav", { "aria-label": "Pages" }, ...names.map((name) => link(name))),
-    el("div", { id: "foot" }, themeButtons(), el("p", { class: "label" }, session ? `version ${session.version}` : "", " · ", el("a", { href: "/docs" }, "API"))),
+    el("div", { id: "foot" }, themeButtons(), el("p", { class: "label" }, session ? `version ${session.version} · ` : "", el("a", { href: "/docs" }, "API"))),
   ]);
   setContent(byId("phone"), `${current.page} ${store.get("pulse")?.dead} ${location.search}`, () => [
     ...["overview", "queues", "dead"].map((name) => link(name, true)),
@@ -146,7 +146,7 @@ function showFrame() {
   if (!byId("search")) {
     byId("top").append(
       el("form", { id: "search", role: "search", onsubmit: (event) => { event.preventDefault(); search(byId("find").value.trim()); } },
-        el("input", { id: "find", type: "search", placeholder: "Message id, queue or topic", "aria-label": "Find a message by its id, or a queue, topic or subscription by its name", autocomplete: "off", spellcheck: "false" }), el("kbd", { "aria-hidden": "true" }, "/")),
+        el("input", { id: "find", type: "search", placeholder: "Message id or name", "aria-label": "Find a message by its id, or a queue, topic or subscription by its name", autocomplete: "off", spellcheck: "false" }), el("kbd", { "aria-hidden": "true" }, "/")),
       el("span", { class: "spring" }), el("span", { id: "project" }), el("button", { id: "live", type: "button", class: "plain", onclick: togglePause }),
       el("button", { id: "clock", type: "button", class: "plain", title: "Switch between local time and UTC", onclick: () => { settings.isUtc = !settings.isUtc; keep("utc", settings.isUtc ? "yes" : "no"); tick(); route(true); } }));
   }

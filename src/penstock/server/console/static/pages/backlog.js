@@ -3,7 +3,7 @@
 import { post } from "../api.js";
 import { sparkline, stackedBar } from "../chart.js";
 import { actionButton, destroy, menuButton } from "../dialog.js";
-import { command, el, empty, messageLink, path, setText, state, time, withQuery } from "../dom.js";
+import { command, el, empty, messageLink, path, setText, state, time, withIds, withQuery } from "../dom.js";
 import { navigate } from "../app.js";
 import { age, count, instant, plural, quote, rate, short, span } from "../format.js";
 import { Table } from "../table.js";
@@ -19,7 +19,8 @@ export function why(reason) {
   if (!reason) return { key: "", nodes: () => null };
   // An instant in the words is shown as a countdown instead.
   const text = reason.until_at ? reason.text.replace(/ until .*$/, "") : reason.text;
-  return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, text, reason.until_at && [reason.reason === "leased" ? ", lease ends " : ", due ", time(instant(reason.until_at))]), reason.by && [" ", messageLink(reason.by, 12)]].flat() };
+  const message = (content) => el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, content);
+  return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [...withIds(text).map((part) => (typeof part === "string" ? part && message(part) : part)), reason.until_at && message([reason.reason === "leased" ? ", lease ends " : ", due ", time(instant(reason.until_at))])] };
 }
 
 /** Remember the rates of a snapshot: the sparklines are made of them. */
@@ -81,13 +82,13 @@ export function patchTile(node, [value, , mood]) {
 }
 
 /** The oldest messages and what keeps each of them. */
-export const oldestTable = () => new Table({
+export const oldestTable = (kind) => new Table({
   label: "The oldest messages that are not settled", key: (row) => row.message_id,
   columns: [
     { label: "Message", kind: "name", phone: "name", show: (row) => ({ key: row.message_id, nodes: () => messageLink(row.message_id) }) },
     { label: "Why it is still here", kind: "words", phone: "line", show: (row) => why(row.why) },
     { label: "Published", kind: "whole", phone: "figure", show: (row) => ({ key: row.published_at, nodes: () => time(instant(row.published_at)) }) },
-    { label: "Key", kind: "name", show: (row) => row.key || "–" },
+    kind === "subscriptions" && { label: "Key", kind: "name", show: (row) => row.key || "–" },
     { label: "Attempts", kind: "number", phone: "figure", show: (row) => count(row.attempts) },
   ],
   none: empty("Nothing waits here."),
@@ -107,6 +108,6 @@ export const consumersTable = (kind, name) => new Table({
 /** Settings as a list of names and values. */
 export function settingsList(settings) {
   const shown = (value) => (value === null || value === "" ? el("span", { class: "soft" }, "not set") : typeof value === "object" ? el("code", {}, JSON.stringify(value)) : String(value));
-  return el("div", { class: "body" }, el("dl", { class: "facts" }, ...Object.entries(settings).flatMap(([name, value]) => [el("dt", {}, el("code", {}, name)), el("dd", {}, shown(value))])));
+  return el("dl", { class: "facts" }, ...Object.entries(settings).flatMap(([name, value]) => [el("dt", {}, el("code", {}, name)), el("dd", {}, shown(value))]));
 }
 

@@ -48,11 +48,11 @@ export function one(main, kind, name, extra = () => []) {
       setContent(head, next.row.state, () => stateOf(next.row));
       setContent(tools, `${next.row.state === "paused"}`, () => actions(kind, next.row, { isPage: true }));
       for (const listener of listeners) listener(next);
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no ${noun} ${name}.`, el("a", { class: "button", href: path(kind) }, "Back to the list"))); })];
+    }, (error) => { tabs.hidden = error.code === 404; if (tabs.hidden) place.replaceChildren(empty(`There is no ${noun} ${name}.`, el("a", { class: "button", href: path(kind) }, "Back to the list"))); })];
     if (tab === "browse") ends.push(browse(place, "queue", name));
     else if (tab === "publish") publishForm(place, "queue", name);
     else if (tab === "settings") {
-      const body = el("div", {});
+      const body = el("div", { class: "body" });
       place.replaceChildren(el("section", { class: "card" }, el("header", {}, el("h2", {}, "Settings"), el("div", { class: "tools" }, command(`penstock ${noun} update ${quote(name)} --help`))), body));
       listeners.push((next) => setContent(body, JSON.stringify(next.settings), () => settingsList(next.settings)));
     } else listeners.push(now(place, kind, name, extra));
@@ -63,7 +63,7 @@ export function one(main, kind, name, extra = () => []) {
 }
 
 function now(place, kind, name, extra) {
-  const figures = el("div", { class: "tiles" }), advice = el("ul", { class: "list" }), oldest = oldestTable(), consumers = consumersTable(kind, name), more = el("div", { class: "column" });
+  const figures = el("div", { class: "tiles" }), advice = el("ul", { class: "list" }), oldest = oldestTable(kind), consumers = consumersTable(kind, name), more = el("div", { class: "column" });
   const adviceCard = el("section", { class: "card", hidden: true }, el("header", {}, el("h2", {}, "What to do")), advice);
   place.replaceChildren(figures, adviceCard, el("div", { class: "wide" },
     el("section", { class: "card" }, el("header", {}, el("h2", {}, "The oldest messages, and why they wait"), el("div", { class: "tools roomy" }, command(`penstock explain ${quote(name)}${kind === "queues" ? " --queue" : ""}`))), oldest.node),

@@ -37,7 +37,7 @@ function one(main, name) {
       place.replaceChildren(el("section", { class: "card" }, table.node));
       update = (data) => { remember("subscriptions", data.subscriptions); table.update(data.subscriptions); };
     } else if (tab === "settings") {
-      const body = el("div", {});
+      const body = el("div", { class: "body" });
       place.replaceChildren(el("section", { class: "card" }, el("header", {}, el("h2", {}, "Settings"), el("div", { class: "tools" }, command(`penstock topic update ${quote(name)} --help`))), body));
       update = (data) => setContent(body, JSON.stringify(data.settings), () => settingsList(data.settings));
     } else if (tab === "publish") publishForm(place, "topic", name);
@@ -49,7 +49,7 @@ function one(main, name) {
       if (isBrowsing) return;
       isBrowsing = true;
       mine.push(browse(place, "topic", name));
-    }, (error) => { if (error.code === 404) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
+    }, (error) => { tabs.hidden = error.code === 404; if (tabs.hidden) place.replaceChildren(empty(`There is no topic ${name}.`, el("a", { class: "button", href: path("topics") }, "Back to the list"))); }));
   };
   show();
   return { unmount: () => { for (const end of ends) end?.(); }, query: show };

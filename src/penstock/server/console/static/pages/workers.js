@@ -2,7 +2,7 @@
 
 import { watch } from "../app.js";
 import { command, el, empty, messageLink, path, setText, time } from "../dom.js";
-import { count, instant, plural } from "../format.js";
+import { count, instant, percent, plural } from "../format.js";
 import { Table } from "../table.js";
 
 export function mount(main) {
@@ -24,13 +24,27 @@ export function mount(main) {
     columns: [
       { label: "Worker", kind: "name", phone: "name", show: (row) => row.name ?? "without a name" },
       { label: "Queues", kind: "words", phone: "line", show: (row) => ({ key: row.queues.join(), nodes: () => row.queues.flatMap((name, index) => [index ? ", " : "", el("a", { href: path("queues", name) }, name)]) }) },
+      { label: "Connection", kind: "name", show: (row) => row.connection ?? "–" },
       { label: "Holds", kind: "number", phone: "state", show: (row) => plural(row.held, "message") },
     ],
     none: empty("No worker is connected.", command("penstock worker app:worker")),
   });
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Connected")), workers.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Running now")), running.node));
+  const outcomes = new Table({
+    label: "How deliveries ended", key: (row) => row.queue,
+    columns: [
+      { label: "Queue", kind: "name", phone: "name", show: (row) => ({ key: row.queue, nodes: () => el("a", { href: path("queues", row.queue) }, row.queue) }) },
+      { label: "Failures", kind: "number", phone: "state", show: (row) => percent(row.failed, row.done + row.failed) },
+      { label: "Done", kind: "number", phone: "figure", show: (row) => count(row.done) },
+      { label: "Failed", kind: "number", phone: "figure", show: (row) => count(row.failed) },
+      { label: "Dead", kind: "number", phone: "figure", show: (row) => count(row.dead) },
+    ],
+    none: empty("No delivery has ended yet."),
+  });
+  const card = (text, node, note = null) => el("section", { class: "card" }, el("header", {}, el("h2", {}, text), note && el("span", { class: "small soft" }, note)), node);
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Workers"), summary), card("Workers", workers.node), card("Running now", running.node), card("How deliveries ended", outcomes.node, "since the queue was created; a delivery that failed may have succeeded later"));
   return watch("workers", {}, (data) => {
     workers.update(data.workers);
+    outcomes.update(data.outcomes);
     running.update(data.workers.flatMap((worker) => worker.running.map((one) => ({ ...one, worker: worker.name }))).sort((a, b) => (instant(a.since_at) ?? Infinity) - (instant(b.since_at) ?? Infinity)).slice(0, 200));
     setText(summary, data.workers.length ? `${plural(data.workers.length, "worker")}${data.is_bounded ? ", from the oldest messages of each queue" : ""}` : "");
   });

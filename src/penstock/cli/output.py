@@ -175,6 +175,11 @@ class Progress:
         """Done in a second, on average."""
         return self.done / max(self.seconds, 1e-6)
 
+    def reach(self, done: int, total: int) -> None:
+        """Show that `done` of `total` are done."""
+        self._total = total
+        self.advance(done - self.done)
+
     def advance(self, count: int) -> None:
         """So many more are done."""
         self.done += count

@@ -230,10 +230,10 @@ async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Calla
             raise
         return TERMINATED
     except PenstockError as error:
-        raise _with_cli_hint(error) from None
+        raise with_cli_hint(error) from None
 
 
-def _with_cli_hint(error: PenstockError) -> PenstockError:
+def with_cli_hint(error: PenstockError) -> PenstockError:
     """The same error, with what to do about it on a command line."""
     match error:
         case DataDirectoryInUse():

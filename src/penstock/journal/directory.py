@@ -15,6 +15,7 @@ import logging
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock import forks
@@ -25,6 +26,8 @@ _FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
 DATABASE = "penstock.db"
 WAL = f"{DATABASE}-wal"
+FORMAT_FILE = "FORMAT"
+MARK = "high-water"
 PRIVATE = 0o600
 """What is made here holds messages and keys: for the owner only."""
 
@@ -79,10 +82,10 @@ class Directory:
     @property
     def is_new(self) -> bool:
         """Whether nothing was ever stored here."""
-        if (self.path / "FORMAT").exists():
+        if (self.path / FORMAT_FILE).exists():
             return False
-        if (self.path / "high-water").exists():
-            raise CorruptLog(str(self.path), "FORMAT", "the file is missing beside a log that is in use")
+        if (self.path / MARK).exists():
+            raise CorruptLog(str(self.path), FORMAT_FILE, "the file is missing beside a log that is in use")
         return True
 
     def check(self) -> None:
@@ -98,28 +101,17 @@ class Directory:
 
     def confirm(self) -> None:
         """The directory is complete: from now on it is never taken for a new one."""
-        replace_file(self.path / "FORMAT", _FORMAT_TEXT.encode())
+        confirm(self.path)
 
     def mark(self, events: int) -> None:
         """Note how many events are durable. Not synced: it costs a system call, no disk."""
         try:
             if self._mark is None:
-                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-            os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
+                self._mark = os.open(self.path / MARK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+            os.pwrite(self._mark, _packed(events), 0)
         except OSError as error:
             # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
-            log.warning("cannot write %s: %s", self.path / "high-water", error)
-
-    def marked(self) -> int:
-        """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
-        try:
-            raw = (self.path / "high-water").read_bytes()
-        except FileNotFoundError:
-            return 0
-        if len(raw) != _MARK.size:
-            return 0
-        events, crc = _MARK.unpack(raw)
-        return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+            log.warning("cannot write %s: %s", self.path / MARK, error)
 
     def close(self) -> None:
         """Let others have it."""
@@ -135,6 +127,41 @@ class Directory:
         forks.disown(self)
 
 
+def confirm(path: Path) -> None:
+    """Mark a directory as complete; on disk when it returns."""
+    replace_file(path / FORMAT_FILE, _FORMAT_TEXT.encode())
+
+
+def write_mark(path: Path, events: int) -> None:
+    """Store how many events a copy of a log has; on disk when it returns."""
+    replace_file(path / MARK, _packed(events))
+
+
+def _packed(events: int) -> bytes:
+    return _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little")))
+
+
+def marked(path: Path) -> int:
+    """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
+    try:
+        raw = (path / MARK).read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(raw) != _MARK.size:
+        return 0
+    events, crc = _MARK.unpack(raw)
+    return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+
+
+def check_mark(path: Path, read_events: Callable[[], int]) -> None:
+    """Refuse a log that ends before what was confirmed. The mark is read first: a broker may write to the log."""
+    confirmed = marked(path)
+    events = read_events()
+    if events < confirmed:
+        problem = f"the log ends at event {events}, but {confirmed} were confirmed: a file was cut or replaced"
+        raise CorruptLog(str(path), "the event log", problem)
+
+
 def check_files(path: Path) -> None:
     """Refuse a data directory whose files are not what was left there."""
     try:
@@ -145,10 +172,10 @@ def check_files(path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     name, database = str(path), path / DATABASE
-    text = (path / "FORMAT").read_text(errors="replace")
+    text = (path / FORMAT_FILE).read_text(errors="replace")
     if text != _FORMAT_TEXT:
         problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
-        raise CorruptLog(name, "FORMAT", problem)
+        raise CorruptLog(name, FORMAT_FILE, problem)
     if not database.exists():
         raise CorruptLog(name, DATABASE, "the file is missing")
     with database.open("rb") as file:

@@ -18,7 +18,7 @@ from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
-from penstock.journal.directory import FORMAT, Directory
+from penstock.journal.directory import FORMAT, Directory, check_mark
 from penstock.journal.journal import Commit
 from penstock.journal.sqlite_reader import STREAM_BITS, SqliteReader, checksum, removed_until
 
@@ -137,11 +137,7 @@ class SqliteJournal(SqliteReader):
             self._check_tables(writer, is_new)
             writer.execute("PRAGMA journal_mode = WAL")
             self._first_event, self._next_event = self._stored_ends(writer)
-        if self._next_event < directory.marked():
-            problem = (
-                f"the log ends at event {self._next_event}, but {directory.marked()} were confirmed: a file was cut or replaced"
-            )
-            raise CorruptLog(self.path, "the event log", problem)
+        check_mark(directory.path, lambda: self._next_event)
         if is_new:
             directory.confirm()
 

@@ -52,6 +52,7 @@ from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
 from penstock.router.monitoring.metrics import router_collector
+from penstock.server.backup import BackupApi
 from penstock.server.console import Console
 from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
@@ -168,6 +169,7 @@ class Server:
             *queue_routes(queues, settings.max_request_bytes),
             *native.routes(),
             *logs.routes(),
+            *BackupApi(settings).routes(),
             *([] if hub is None else hub.routes()),
             *monitoring_routes(
                 version=__version__,

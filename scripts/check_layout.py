@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.config": ANY | KERNEL,
     "penstock.wire": PURE | PURE_KERNEL,
     "penstock.wire.address": ANY | PURE_KERNEL,
+    "penstock.wire.http": ANY | PURE_KERNEL | {"penstock.wire.address"},
     "penstock.wire.operations": PURE | PURE_KERNEL | {"penstock.wire", "inspect"},
     # what can be checked and transformed, and by whom
     "penstock.schemas": ANY | KERNEL | {"google.protobuf"},

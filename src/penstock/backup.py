@@ -6,14 +6,13 @@ tokens are copied before the log, so that no cursor is ahead of it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import ssl
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -25,14 +24,13 @@ from penstock.errors import (
     InvalidArgument,
     PenstockError,
     ServerUnreachable,
-    Unauthenticated,
-    Unavailable,
     short_repr,
 )
 from penstock.journal.directory import DATABASE, FORMAT_FILE, MARK, PRIVATE, confirm, make_directory, replace_file, write_mark
 from penstock.journal.readonly import CHANCES, ReadOnlyJournal
 from penstock.journal.sqlite_reader import Verified
-from penstock.wire.address import Address, text_of
+from penstock.wire.address import text_of
+from penstock.wire.http import answer
 
 TOKENS = "tokens.json"
 FILES = (cursors.FILE, TOKENS, "router-config.json")
@@ -41,7 +39,6 @@ FILES = (cursors.FILE, TOKENS, "router-config.json")
 ANSWER_SECONDS = 3_600.0
 """How long a server may take to copy its database before it sends."""
 STEP_BYTES = 256 * 1024
-MAX_ANSWER = 10_000
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
@@ -112,21 +109,8 @@ def download(
 
     The server needs room for a copy on its disk. `token` must have every verb for every name of every project.
     """
-    address = Address.parse(server)
-    if address.scheme not in {"http", "https"}:
-        raise InvalidArgument.of("server", server, "the address of the HTTP port", hint="http://HOST:8085")
-    connection = HTTPConnection(address.host, address.port, timeout=ANSWER_SECONDS)
-    if address.has_tls:
-        context = tls or ssl.create_default_context()
-        connection = HTTPSConnection(address.host, address.port, timeout=ANSWER_SECONDS, context=context)
-    with closing(connection), _new_directory(Path(target)) as copy:
-        try:
-            connection.request("GET", "/backup", headers={} if token is None else {"Authorization": f"Bearer {token}"})
-            response = connection.getresponse()
-        except (OSError, HTTPException) as error:
-            raise ServerUnreachable(server, text_of(error)) from error
-        if response.status != 200:
-            raise _refused(server, response)
+    sent = answer(server, "/backup", token=token, tls=tls, seconds=ANSWER_SECONDS)
+    with _new_directory(Path(target)) as copy, sent as response:
         try:
             _unpack(response, copy, progress)
         except (ConnectionError, TimeoutError, ssl.SSLError, HTTPException, tarfile.TarError) as error:
@@ -153,25 +137,6 @@ def _unpack(response: HTTPResponse, copy: Path, progress: Progress) -> None:
     if not names >= {DATABASE, MARK, FORMAT_FILE}:
         raise FailedPrecondition("the backup that the server sent is not complete", hint="try again")
     replace_file(copy / FORMAT_FILE, form)
-
-
-def _refused(server: str, response: HTTPResponse) -> PenstockError:
-    """The error of an answer that is no backup."""
-    body = response.read(MAX_ANSWER)
-    try:
-        detail = json.loads(body)["error"]
-        text, hint = str(detail["message"]), detail.get("hint")
-    except (ValueError, KeyError, TypeError):
-        return FailedPrecondition(
-            f"{server} answers {response.status} to GET /backup", hint="is it a Penstock server of this version?"
-        )
-    match response.status:
-        case 401:
-            return Unauthenticated(text.removeprefix("not authenticated: "))
-        case 429 | 503:
-            return Unavailable(text, hint=hint)
-        case _:
-            return FailedPrecondition(text, hint=hint)
 
 
 @contextmanager

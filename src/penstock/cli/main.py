@@ -17,6 +17,8 @@ from penstock.errors import InvalidArgument, NotFound, PenstockError, Unavailabl
 COMMANDS = (
     Command("serve", "run the server", "penstock.cli.serve"),
     Command("config", "show every setting and where it comes from", "penstock.cli.config"),
+    Command("context", "name servers, and choose the one to talk to", "penstock.cli.context"),
+    Command("status", "show on one screen what runs, what waits and what needs attention", "penstock.cli.status"),
     Command("token", "make, list and revoke the tokens of a server", "penstock.cli.token"),
     Command("backup", "copy a data directory, also while a server has it open", "penstock.cli.backup"),
     Command("restore", "make a data directory of a backup", "penstock.cli.restore"),
@@ -27,7 +29,7 @@ COMMANDS = (
     Command("publish", "publish messages to a topic", "penstock.cli.publish"),
     Command("pull", "take messages from a subscription, once or as they come", "penstock.cli.pull"),
     Command("queue", "create, fill, empty and inspect work queues", "penstock.cli.queue"),
-    Command("dlq", "list, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
+    Command("dlq", "list, show, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
     Command("hub", "listen and publish in real time, and see who is there", "penstock.cli.hub"),
     Command("worker", "run the tasks of a worker", "penstock.cli.worker"),
     Command("router", "run the router: from queues to HTTP targets", "penstock.cli.router"),

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from penstock import forks
 from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, JournalUnavailable
+from penstock.journal import formats
 
-FORMAT = 1
-_FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
 DATABASE = "penstock.db"
 WAL = f"{DATABASE}-wal"
@@ -88,6 +87,11 @@ class Directory:
             raise CorruptLog(str(self.path), FORMAT_FILE, "the file is missing beside a log that is in use")
         return True
 
+    @property
+    def is_of_this_format(self) -> bool:
+        """Whether `FORMAT` says so; it does not between a migration and `confirm`."""
+        return (self.path / FORMAT_FILE).read_text(errors="replace") == formats.text(formats.FORMAT)
+
     def check(self) -> None:
         """Refuse a directory whose files are not what was left there."""
         check_files(self.path)
@@ -129,7 +133,7 @@ class Directory:
 
 def confirm(path: Path) -> None:
     """Mark a directory as complete; on disk when it returns."""
-    replace_file(path / FORMAT_FILE, _FORMAT_TEXT.encode())
+    replace_file(path / FORMAT_FILE, formats.text(formats.FORMAT).encode())
 
 
 def write_mark(path: Path, events: int) -> None:
@@ -172,10 +176,7 @@ def check_files(path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     name, database = str(path), path / DATABASE
-    text = (path / FORMAT_FILE).read_text(errors="replace")
-    if text != _FORMAT_TEXT:
-        problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
-        raise CorruptLog(name, FORMAT_FILE, problem)
+    formats.check_text(name, FORMAT_FILE, (path / FORMAT_FILE).read_text(errors="replace"))
     if not database.exists():
         raise CorruptLog(name, DATABASE, "the file is missing")
     with database.open("rb") as file:

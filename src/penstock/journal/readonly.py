@@ -24,7 +24,9 @@ from penstock.errors import (
     JournalUnavailable,
     PenstockError,
     Unavailable,
+    UnsupportedFormat,
 )
+from penstock.journal import formats
 from penstock.journal.directory import DATABASE, WAL, check_files
 from penstock.journal.sqlite_reader import SqliteReader, snapshot
 
@@ -48,7 +50,9 @@ class ReadOnlyJournal(SqliteReader):
         self._check_files()
         try:
             with self._reading("opening") as reader:
-                self._check_format(reader, self._database.name)
+                found = self._check_format(reader, self._database.name)
+                if found < formats.FORMAT:
+                    raise UnsupportedFormat(self.path, found, formats.FORMAT)
         except BaseException:
             self.close()
             raise

@@ -22,13 +22,14 @@ import msgspec
 
 from penstock import forks
 from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable, PenstockError
+from penstock.journal import formats
 from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
 from penstock.journal.core.chunk import Chunk, Summary
 from penstock.journal.core.events import Event
-from penstock.journal.directory import FORMAT, check_mark
+from penstock.journal.directory import check_mark
 
 STREAM_BITS = 40
 FETCH_BYTES = 4 * 1024 * 1024
@@ -233,14 +234,13 @@ class SqliteReader(ABC):
         connection.set_busy_timeout(5_000)
         return connection
 
-    def _check_format(self, reader: apsw.Connection, database: str) -> None:
-        """Refuse a database that is not a log, or one of another format."""
+    def _check_format(self, reader: apsw.Connection, database: str) -> int:
+        """Refuse a database that is no log, or whose format cannot be read; returns the format, which may be an older one."""
         tables = {str(table) for (table,) in reader.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not tables >= _TABLES:
             raise CorruptLog(self.path, database, f"tables are missing, found {sorted(tables)}")
         row = reader.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if row is None or row[0] != FORMAT:
-            raise CorruptLog(self.path, "meta", f"format is {row and row[0]!r}, this version reads {FORMAT}")
+        return formats.check_number(self.path, row and row[0])
 
     def _stored_ends(self, reader: apsw.Connection) -> tuple[int, int]:
         """The ends of the event log as they are on disk."""

@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.config": ANY | KERNEL,
     "penstock.wire": PURE | PURE_KERNEL,
     "penstock.wire.address": ANY | PURE_KERNEL,
+    "penstock.wire.http": ANY | PURE_KERNEL | {"penstock.wire.address"},
     "penstock.wire.operations": PURE | PURE_KERNEL | {"penstock.wire", "inspect"},
     # what can be checked and transformed, and by whom
     "penstock.schemas": ANY | KERNEL | {"google.protobuf"},
@@ -50,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.journal": ANY | KERNEL,
     "penstock.journal.core": PURE | PURE_KERNEL,
     "penstock.journal.sqlite*": ANY | KERNEL | {"penstock.journal", "apsw"},
+    "penstock.journal.formats": ANY | KERNEL | {"apsw"},
     "penstock.journal.readonly": ANY | KERNEL | {"penstock.journal", "apsw"},
     "penstock.broker": ANY | KERNEL | {"penstock.journal", "penstock.schemas", "penstock.transforms"},
     "penstock.broker.core": PURE | PURE_KERNEL | {"penstock.journal.core"},
@@ -124,12 +126,16 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.pipeline": ANY | KERNEL | {"penstock.log", "penstock.router.core", "pyspark", "pyarrow", "pandas"},
     "penstock.pipeline.core": PURE | PURE_KERNEL | {"penstock.log.log", "penstock.pipeline.schemas", "difflib"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
+    "penstock.backup": ANY | KERNEL | BROKER | {"penstock.access", "penstock.wire"},
     # what composes them
     "penstock": ANY | KERNEL | {"penstock.api", "penstock.broker", "penstock.client", "penstock.worker"},
     "penstock.server": ANY
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.broker", "penstock.config", "penstock.google", "penstock.http"}
-    | {"penstock.hub", "penstock.log", "penstock.native", "penstock.queue_api", "penstock.router", "uvloop"},
+    | {"penstock.backup", "penstock.hub", "penstock.log", "penstock.native", "penstock.queue_api", "penstock.router", "uvloop"},
+    "penstock.server.backup": ANY
+    | KERNEL
+    | {"penstock.access", "penstock.backup", "penstock.config", "penstock.http", "penstock.server", "aiohttp"},
     "penstock.server.console": ANY
     | KERNEL
     | BROKER
@@ -139,7 +145,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.cli": ANY
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.client", "penstock.config", "penstock.pipeline"}
-    | {"penstock.hub", "penstock.router", "penstock.server", "penstock.wire", "penstock.worker", "uvloop"},
+    | {"penstock.backup", "penstock.hub", "penstock.router", "penstock.server", "penstock.wire", "penstock.worker", "uvloop"},
     "penstock.__main__": ANY | {"penstock.cli"},
     # the shipped test kit may import all of Penstock; nothing but itself and the demo may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest", "uvloop"},

@@ -22,6 +22,7 @@
     │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
     │   ├── BrokerClosed
     │   ├── DataDirectoryInUse
+    │   ├── UnsupportedFormat      the data directory is of a newer version, or has to be migrated first
     │   ├── StreamReplaced         the stream was deleted and made again since it was read
     │   ├── OpenedBeforeFork       by the parent process; a child has to open its own
     │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` goes on
@@ -440,6 +441,28 @@ class DataDirectoryInUse(FailedPrecondition):
 
     def __str__(self) -> str:
         return f"data directory {self.path!r} is in use by {self.holder}"
+
+
+class UnsupportedFormat(FailedPrecondition):
+    """A data directory that a newer version wrote, or an older one that a broker has to migrate first."""
+
+    reason = "unsupported_format"
+
+    def __init__(self, path: str, found: int, newest: int) -> None:
+        super().__init__(path, found, newest)
+        self.path = path
+        self.found = found
+        self.newest = newest
+        self.hint = (
+            "use the version that wrote it or a newer one, or restore a backup from before the upgrade"
+            if found > newest
+            else "make a backup with the version that wrote it, then start a server or broker of this version on it once"
+        )
+        self.add_note(self.hint)
+
+    def __str__(self) -> str:
+        age = "a newer" if self.found > self.newest else "an older"
+        return f"data directory {self.path!r} has format {self.found} of {age} version, this version reads format {self.newest}"
 
 
 class PublishingPaused(FailedPrecondition):

@@ -43,7 +43,11 @@ class Penstock:
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        quick = {"PYTHONPYCACHEPREFIX": str(BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
+        quick = {
+            "PYTHONPYCACHEPREFIX": str(BYTECODE),
+            "PYTHONDONTWRITEBYTECODE": "",
+            "XDG_CONFIG_HOME": str(folder / ".config"),  # contexts of whoever runs the tests do not count
+        }
         self.environment = inherited | quick | {"COLUMNS": "130"} | dict(environment or {})
 
     def __call__(self, *words: str, stdin: str | bytes = b"") -> Run:

@@ -244,6 +244,20 @@ def test_dead_letters_are_listed_put_back_and_removed(penstock: Penstock, server
     assert lines[0].split() == ["ID", "AGE", "ATTEMPTS", "REASON", "PAYLOAD", "ERROR"]
     assert [line.split()[0] for line in lines[1:]] == ids
     assert lines[3].endswith("timed out\\x1b[1m")
+    shown = penstock.good(f"dlq show tasks {ids[2]}").out
+    assert {" ".join(line.split()) for line in shown.splitlines()} >= {
+        f"message {ids[2]}",
+        "error timed out\\x1b[1m",
+        "attempts 1",
+        "header tenant t2",
+        "payload",
+        "2",
+    }
+    assert "dead_lettered" in shown
+    letter = penstock.good(f"dlq show tasks {ids[1]} --json").json
+    assert letter.items() >= {"id": ids[1], "queue": "tasks", "payload": 1, "last_error": "refused"}.items()
+    assert [event["event"] for event in letter["events"]] == ["published", "leased", "dead_lettered"]
+    assert penstock("dlq", "show", "tasks", "nosuch").code == 3
     [letter] = penstock("dlq", "list", "tasks", "--json", "--where", "header.tenant=t1").json
     assert letter.items() >= {"id": ids[1], "payload": 1, "attempts": 1, "last_error": "refused"}.items()
     assert penstock("dlq", "list", "tasks", "--where", "error~refused AND age>1h").out == ""

@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, prose, table_rows
 from tests.docs.walk import Walk
 
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-COMMON = {"--help", "--server", "--data-dir", "--token", "--project", "--json"}
+COMMON = {"--help", "--server", "--data-dir", "--context", "--token", "--project", "--ca", "--json"}
 """In the section about all commands."""
 ENTRIES = [entry for entry in entries(parser_of([command.name for command in COMMANDS])) if entry.words]
 

@@ -51,6 +51,11 @@ def test_the_programs_of_the_quickstart_can_be_run_twice(monkeypatch: pytest.Mon
                 runpy.run_path(str(program))
 
 
+def test_the_page_about_operations_does_what_it_shows(tmp_path: Path) -> None:
+    with Walk(tmp_path) as walk:
+        walk.follow(read("docs/operations.md"))
+
+
 @pytest.mark.long
 def test_the_routers_page_does_what_it_shows(tmp_path: Path) -> None:
     ports = ("8095", "9000", "5000", "4222", "61613")

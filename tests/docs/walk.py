@@ -118,6 +118,7 @@ class Walk:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
             "PYTHONUNBUFFERED": "1",
             "NO_COLOR": "1",
+            "XDG_CONFIG_HOME": str(directory / ".config"),
             **{name: self._ports.get(value) or self._moved(value) for name, value in settings.items()},
         }
         self._beside: list[subprocess.Popen[bytes]] = []

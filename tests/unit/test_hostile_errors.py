@@ -62,6 +62,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "AckIdsRefused": errors.AckIdsRefused({"00": "PERMANENT_FAILURE_INVALID_ACK_ID"}),
     "BrokerClosed": errors.BrokerClosed(),
     "DataDirectoryInUse": errors.DataDirectoryInUse("data", "process 7"),
+    "UnsupportedFormat": errors.UnsupportedFormat("data", 2, 1),
     "StreamReplaced": errors.StreamReplaced("orders", 7, 3),
     "ArrowUnavailable": errors.ArrowUnavailable("No module named 'pyarrow'"),
     "OpenedBeforeFork": errors.OpenedBeforeFork("this broker", 7),

@@ -53,7 +53,7 @@ class Cursors:
         self._lock = threading.Lock()
         self._pen = threading.Lock()
         """Held by who writes the file: taken before the lock, never under it."""
-        self._bookmarks = {} if self._file is None else _load(self._file)
+        self._bookmarks = {} if self._file is None else load(self._file)
         self._changes = self._written = 0
         self._held: dict[int, int] = {}
         self._hold()
@@ -166,7 +166,8 @@ class Cursors:
             self._written = changes
 
 
-def _load(file: Path) -> dict[str, StoredCursor]:
+def load(file: Path) -> dict[str, StoredCursor]:
+    """The cursors in a file, by name; none if there is no file. CorruptLog if it is damaged."""
     try:
         raw = file.read_bytes()
     except FileNotFoundError:

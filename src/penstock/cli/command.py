@@ -38,7 +38,6 @@ OTHER_WORDS = {
     "send": "publish",
     "enqueue": "publish",
     "retry": "redrive",
-    "status": "top",
 }
 """What other programs call our commands."""
 

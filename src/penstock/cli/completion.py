@@ -139,7 +139,7 @@ def _plain(text: str | None) -> str:
     return re.sub(r"\s+", " ", (text or "").replace("%%", "%"))
 
 
-TARGET = ("--server", "--data-dir", "--token", "--project")
+TARGET = ("--server", "--context", "--data-dir", "--token", "--project", "--ca")
 """The flags that say which broker is meant."""
 
 _BASH = r"""# Completion of `penstock` for bash. Put this into ~/.bashrc:  source <(penstock completion bash)

@@ -1,4 +1,4 @@
-"""`penstock dlq list|redrive|purge`: the dead letters of a work queue, all or those that `--where` picks."""
+"""`penstock dlq list|show|redrive|purge`: the dead letters of a work queue, all or those that `--where` picks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import penstock
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm
-from penstock.cli.messages import payload_text, task_document
-from penstock.cli.output import Progress, clipped, complain, say, say_json, table
+from penstock.cli.messages import indented, payload_text, task_document
+from penstock.cli.output import Progress, clipped, complain, facts, say, say_json, table
 from penstock.cli.session import add_target, run
+from penstock.cli.trace import timeline
 from penstock.durations import SECOND, instant
+from penstock.errors import MessageNotFound
 from penstock.values.queue import task_name
 from penstock.values.wording import count, span
 
@@ -30,9 +32,13 @@ PAYLOAD_WIDTH, ERROR_WIDTH = 50, 60
 
 
 def configure(parser: Parser) -> None:
-    """Three commands of its own."""
+    """The verbs."""
     verbs = Verbs(parser)
     listing = verbs.add("list", "list dead letters and why they died", run_list)
+    show = verbs.add("show", "show a dead letter with its payload, headers, error and history", run_show)
+    show.add_argument("queue", metavar="QUEUE")
+    show.add_argument("message_id", metavar="MESSAGE-ID", help="the id that `penstock dlq list` shows")
+    add_target(show)
     redrive = verbs.add("redrive", "put dead letters back into their queue, as new", run_redrive)
     purge = verbs.add("purge", "remove dead letters", run_purge)
     for child in (listing, redrive, purge):
@@ -60,7 +66,7 @@ def run_list(found: argparse.Namespace) -> int:
                     letter.message.message_id,
                     span((now - instant(letter.dead_lettered_at, "dead_lettered_at")) / SECOND),
                     str(letter.attempts),
-                    REJECTED if letter.reason == "explicit_nack" else letter.reason,
+                    _reason(letter),
                     clipped(payload_text(letter.message.payload), PAYLOAD_WIDTH),
                     clipped(letter.last_error or "-", ERROR_WIDTH),
                 ]
@@ -69,6 +75,42 @@ def run_list(found: argparse.Namespace) -> int:
             say(table([["ID", "AGE", "ATTEMPTS", "REASON", "PAYLOAD", "ERROR"], *rows]))
         else:
             complain("no dead letters")
+        return 0
+
+    return run(found, work)
+
+
+def run_show(found: argparse.Namespace) -> int:
+    """Everything that is known of it."""
+
+    async def work(pubsub: PubSub) -> int:
+        letters = await pubsub.queue(found.queue).dead_letters()
+        letter = next((one for one in letters if one.message.message_id == found.message_id), None)
+        if letter is None:
+            error = MessageNotFound(found.message_id)
+            error.hint = f"`penstock dlq list {found.queue}` shows the dead letters of the queue"
+            raise error
+        events = sorted(await pubsub.trace(found.message_id), key=lambda one: one.at)
+        if found.json:
+            history = [{"at": one.at, "event": one.kind, "attempt": one.attempt, "detail": one.detail} for one in events]
+            say_json({**_document(letter), "queue": found.queue, "events": history})
+            return 0
+        message = letter.message
+        values = {
+            "message": message.message_id,
+            "queue": found.queue,
+            "reason": _reason(letter),
+            "error": letter.last_error,
+            "attempts": letter.attempts,
+            "created": message.created_at,
+            "dead since": letter.dead_lettered_at,
+            "priority": message.priority,
+            **{f"header {name}": value for name, value in sorted(message.headers.items())},
+        }
+        say(facts(values))
+        say("\npayload\n" + indented(message.payload))
+        if events:
+            say("\n" + table(timeline(events)))
         return 0
 
     return run(found, work)
@@ -168,6 +210,10 @@ def _where(text: str) -> DeadLetterFilter:
     from penstock.client.core.dead_letter_filter import DeadLetterFilter  # noqa: PLC0415  # `--help` needs no client
 
     return DeadLetterFilter.parse(text)
+
+
+def _reason(letter: penstock.DeadLetter) -> str:
+    return REJECTED if letter.reason == "explicit_nack" else letter.reason
 
 
 def _document(letter: penstock.DeadLetter) -> dict[str, object]:

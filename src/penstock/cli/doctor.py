@@ -29,7 +29,7 @@ from statistics import median
 
 from penstock.cli.command import Parser
 from penstock.cli.output import paint, say, say_json
-from penstock.cli.session import SERVER_VARIABLE, TOKEN_VARIABLE, Target, add_target, target_of
+from penstock.cli.session import SERVER_VARIABLE, TOKEN_VARIABLE, Target, add_target, server_of
 from penstock.clock import SystemClock, monotonic
 from penstock.config import Settings, find_file, load
 from penstock.durations import SECOND, instant, to_datetime
@@ -85,17 +85,17 @@ def _findings(found: argparse.Namespace) -> Iterator[Finding]:
     yield check_open_files(settings.max_connections)
     if settings.data_dir is not None:
         yield from check_data_directory(settings.data_dir)
-    server = found.server or os.environ.get(SERVER_VARIABLE)
+    server = server_of(found, os.environ)
     if server is None:
         version = penstock_at(settings, settings.port)
         yield from _ports(settings, version)
-        server = settings.url(settings.port) if version is not None else None
+        if version is not None:
+            server = server_of(argparse.Namespace(**{**vars(found), "server": settings.url(settings.port)}), os.environ)
     yield watch.finding()
     if server is None:
         yield ok("server", "none runs here", "penstock serve")
     else:
-        meant = argparse.Namespace(server=server, data_dir=None, token=found.token, project=found.project)
-        yield from asyncio.run(check_server(target_of(meant, os.environ)))
+        yield from asyncio.run(check_server(server))
 
 
 def _ports(settings: Settings, version: str | None) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from penstock.cli.arguments import duration, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import lines
 from penstock.cli.output import complain, paint, say, say_json, say_json_line, table, when
-from penstock.cli.session import DEFAULT_SERVER, SERVER_VARIABLE, TOKEN_VARIABLE, describe, within
+from penstock.cli.session import DEFAULT_SERVER, TOKEN_VARIABLE, Target, add_ca, add_server, describe, server_of, within
 from penstock.cli.settings import add_flags, settings_of
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
@@ -226,7 +226,8 @@ Work = Callable[["HubClient"], Awaitable[int]]
 def add_hub(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say which hub is meant, and who calls."""
     group = parser.add_argument_group("which hub")
-    group.add_argument("--server", metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})")
+    add_server(group.add_mutually_exclusive_group())
+    add_ca(group)
     group.add_argument("--as", dest="address", metavar="ADDRESS", help="who to be, as in '@(browser/ui)' (default: made up)")
     token = group.add_mutually_exclusive_group()
     token.add_argument("--token", help=f"who calls, if the hub asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
@@ -235,13 +236,14 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
 
 def run_with_hub(found: argparse.Namespace, work: Work, **options: Any) -> int:
     """Do a command's work with a client that is connected; returns the exit code. `options` are the client's own."""
-    server = found.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-    token = _token(found)
+    target = server_of(found, os.environ) or Target(DEFAULT_SERVER, token=os.environ.get(TOKEN_VARIABLE))
+    token = target.token if found.token_file is None else _token_in(found.token_file)
 
     def make() -> HubClient:
         from penstock.hub.client.client import HubClient  # noqa: PLC0415  # `--help` and a wrong call need no client
 
-        return HubClient(server, address=found.address, token=token, capabilities=("penstock-cli",), **options)
+        given = {"address": found.address, "token": token, "tls": target.tls(), "capabilities": ("penstock-cli",)}
+        return HubClient(str(target.server), **given, **options)
 
     with _told_here():
         try:
@@ -251,15 +253,13 @@ def run_with_hub(found: argparse.Namespace, work: Work, **options: Any) -> int:
             raise
 
 
-def _token(found: argparse.Namespace) -> str | None:
-    if found.token_file is None:
-        return found.token or os.environ.get(TOKEN_VARIABLE) or None
+def _token_in(file: str) -> str:
     try:
-        text = Path(found.token_file).read_text(encoding="utf-8").strip()
+        text = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise InvalidArgument.of("--token-file", found.token_file, "a file that can be read") from None
+        raise InvalidArgument.of("--token-file", file, "a file that can be read") from None
     if not text or "\n" in text:
-        raise InvalidArgument(f"--token-file {found.token_file} holds no token, expected one line", hint=MAKERS)
+        raise InvalidArgument(f"--token-file {file} holds no token, expected one line", hint=MAKERS)
     return text
 
 

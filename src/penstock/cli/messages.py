@@ -89,8 +89,13 @@ def _heading(message_id: str, at: datetime, attempt: int, facts: Mapping[str, st
 
 
 def _say(heading: str, data: bytes) -> None:
-    lines = printable(_text(data), keep_lines=True).removesuffix("\n").split("\n")
-    say("\n".join([heading, *(f"  {line}" for line in lines)]))
+    say(f"{heading}\n{indented(data)}")
+
+
+def indented(payload: object) -> str:
+    """A payload in lines of its own."""
+    lines = printable(_text(_data(payload)), keep_lines=True).removesuffix("\n").split("\n")
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) -> dict[str, Any]:

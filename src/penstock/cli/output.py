@@ -20,7 +20,10 @@ from penstock.durations import SECOND
 from penstock.values.wording import printable, span
 
 _NUMBER = re.compile(r"-|[0-9][0-9,.]*")
-_STYLES = {"faint": "2", "red": "31", "yellow": "33", "cyan": "36"}
+_STYLES = {"bold": "1", "faint": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_COLUMNS = {"DEAD": "red", "DEAD-LETTERED": "red", "ERROR": "red", "REASON": "yellow", "STATE": "yellow"}
+"""Columns whose cells have a colour, by their heading."""
+_PLAIN = frozenset({"", "-", "0", "open", *_COLUMNS})
 INTERVAL = SECOND // 10
 """How often a line of progress is drawn."""
 BAR = 30
@@ -66,15 +69,21 @@ def redraw_lines(lines: Sequence[str], drawn: int) -> None:
     sys.stderr.flush()
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as columns of equal width, two spaces apart; the first row is the heading. Columns of numbers stand to the right."""
+def table(rows: Sequence[Sequence[str]], *, has_heading: bool = True) -> str:
+    """Rows as columns of equal width, two spaces apart; the first row is the heading. Columns of numbers stand to the right.
+
+    On a terminal the heading is bold, and what needs attention has a colour.
+    """
     columns = [[printable(cell) for cell in column] for column in zip(*rows, strict=True)]
     aligned = []
     for column in columns:
         width = max(map(len, column))
         is_number = len(column) > 1 and all(_NUMBER.fullmatch(cell) for cell in column[1:])
-        aligned.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
+        cells = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
+        style = _COLUMNS.get(column[0])
+        aligned.append([paint(cell, style) if style and cell.strip() not in _PLAIN else cell for cell in cells])
+    heading, *others = ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
+    return "\n".join([paint(heading, "bold") if has_heading else heading, *others])
 
 
 def facts(values: Mapping[str, object]) -> str:
@@ -174,6 +183,11 @@ class Progress:
     def rate(self) -> float:
         """Done in a second, on average."""
         return self.done / max(self.seconds, 1e-6)
+
+    def reach(self, done: int, total: int) -> None:
+        """Show that `done` of `total` are done."""
+        self._total = total
+        self.advance(done - self.done)
 
     def advance(self, count: int) -> None:
         """So many more are done."""

@@ -111,6 +111,10 @@ def log_of(found: argparse.Namespace) -> Target:
     from penstock.pipeline.job import Target  # noqa: PLC0415  # `--help` needs no pipeline
 
     target = target_of(found, os.environ)
+    if target.ca is not None:
+        raise InvalidArgument(
+            "the pipeline trusts what the system trusts, and a CA is given", hint=f"set SSL_CERT_FILE={target.ca}"
+        )
     target.check_directory()
     path = None if target.data_dir is None else os.path.abspath(target.data_dir)  # noqa: PTH100  # links stay as they are
     return Target(endpoint=target.server, path=path, token=target.token, project=target.project)

@@ -17,6 +17,7 @@ from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.serve import serve
+from penstock.cli.session import CA_VARIABLE, TOKEN_VARIABLE, add_ca, trusting
 from penstock.cli.settings import add_flags, settings_of
 from penstock.clock import SystemClock, monotonic
 from penstock.config import OPTIONS
@@ -172,7 +173,6 @@ def _queues(config: RouterConfig) -> str:
 
 SERVER = "http://127.0.0.1:8095"
 SERVER_VARIABLE = "PENSTOCK_ROUTER"
-TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 SECONDS = 30
 START_SECONDS, LOOK_SECONDS = 10, 0.05
 """How long a router that was just started may take until it listens, and how often to look."""
@@ -189,6 +189,7 @@ def _add_status(verbs: Verbs) -> None:
         parser.add_argument(
             "--token", help=f"who calls, if the router asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
         )
+        add_ca(parser)
     seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
     seed.add_argument(
         "--queue", metavar="NAME", default="random", help="high, medium, low, random, or a queue's name (default: random)"
@@ -287,6 +288,8 @@ class _Router:
     def __init__(self, found: argparse.Namespace) -> None:
         self._url = found.server or os.environ.get(SERVER_VARIABLE) or SERVER
         token = found.token or os.environ.get(TOKEN_VARIABLE)
+        ca = found.ca or os.environ.get(CA_VARIABLE)
+        self._tls = None if ca is None else trusting(ca)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._parts = urlsplit(self._url)
@@ -305,8 +308,9 @@ class _Router:
         body = None if asked is None else json.dumps(asked).encode()
         headers = {**self._headers, **({} if body is None else {"Content-Type": "application/json"})}
         host, port = self._parts.hostname or "", self._parts.port
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(host, port, timeout=SECONDS)
+        connection = HTTPConnection(host, port, timeout=SECONDS)
+        if self._parts.scheme == "https":
+            connection = HTTPSConnection(host, port, timeout=SECONDS, context=self._tls)
         until = monotonic() + patience * SECOND
         try:
             if patience and not _is_connected(connection):

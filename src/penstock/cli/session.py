@@ -11,13 +11,16 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.cli import contexts
 from penstock.cli.command import TERMINATED, nearest
+from penstock.cli.contexts import CONTEXT_VARIABLE, Context
 from penstock.cli.output import facts, say, say_json
 from penstock.errors import (
     AlreadyExists,
@@ -40,6 +43,9 @@ SERVER_VARIABLE = "PENSTOCK_SERVER"
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 DATA_DIR_VARIABLE = "PENSTOCK_DATA_DIR"
 PROJECT_VARIABLE = "PENSTOCK_PROJECT"
+CA_VARIABLE = "PENSTOCK_CA"
+
+TOKEN_HELP = f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8085
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
@@ -60,13 +66,19 @@ class Target:
     data_dir: str | None = None
     token: str | None = None
     project: str | None = None
+    ca: str | None = None
+    """A file with certificates that are trusted beside those of the system."""
 
     def client(self) -> PubSub:
         """A client of it, not yet open."""
         from penstock.client.pubsub import PubSub  # noqa: PLC0415  # `--help` and a wrong call need no client
 
         self.check_directory()
-        return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir)
+        return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir, tls=self.tls())
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What a client trusts; None for what the system does."""
+        return None if self.ca is None else trusting(self.ca)
 
     def check_directory(self) -> None:
         """Raise if a data directory is meant that is not there."""
@@ -86,41 +98,94 @@ def add_target(
     parser.add_argument("--json", action="store_true", help="for programs")
     group = parser.add_argument_group("where the messages are")
     place = group.add_mutually_exclusive_group()
-    place.add_argument(
-        "--server", *aliases, metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})"
-    )
+    add_server(place, *aliases)
     place.add_argument(
         "--data-dir",
         metavar="DIR",
         help=f"{data_dir} (default: {DATA_DIR_VARIABLE}, or {DEFAULT_DATA_DIR} if no server runs)",
     )
-    group.add_argument("--token", help=f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
+    group.add_argument("--token", help=TOKEN_HELP)
     group.add_argument("--project", metavar="NAME", help=f"the project (default: {PROJECT_VARIABLE}, or the server's)")
+    add_ca(group)
+
+
+def add_server(place: argparse.ArgumentParser | argparse._ArgumentGroup, *aliases: str) -> None:
+    """Add the two ways to name a server, one of which can be given. `aliases` are other names for `--server`."""
+    place.add_argument(
+        "--server", *aliases, metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})"
+    )
+    place.add_argument(
+        "--context",
+        metavar="NAME",
+        help=f"a server that `penstock context add` named (default: {CONTEXT_VARIABLE}, or the one in use)",
+    )
+
+
+def add_ca(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag for a private CA."""
+    group.add_argument(
+        "--ca", metavar="FILE", help=f"certificates (PEM) to trust beside those of the system (default: {CA_VARIABLE})"
+    )
+
+
+def trusting(ca: str) -> ssl.SSLContext:
+    """What a client trusts that trusts the certificates in a file, too."""
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one
+        problem = "no certificate in PEM is in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise InvalidArgument.of("the CA", ca, f"a file with certificates in PEM ({problem})") from None
+    return context
+
+
+def server_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target | None:
+    """The server that is meant; None if none is named. A flag wins, then PENSTOCK_SERVER, then the context in use.
+
+    The token of a context is for its server: it wins over PENSTOCK_TOKEN, which may be for another one.
+    """
+    context = None
+    server = found.server
+    if found.context is not None:
+        context = contexts.load(environ).named(found.context)
+    elif server is None:
+        server = environ.get(SERVER_VARIABLE) or None
+        context = contexts.current(environ) if server is None else None
+    context = context or Context(server or "")
+    if not context.server:
+        return None
+    return Target(
+        server=context.server,
+        token=found.token or context.token or environ.get(TOKEN_VARIABLE) or None,
+        project=getattr(found, "project", None) or context.project or environ.get(PROJECT_VARIABLE) or None,
+        ca=found.ca or context.ca or environ.get(CA_VARIABLE) or None,
+    )
 
 
 def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
-    """The broker that is meant. A flag wins; then PENSTOCK_SERVER; then PENSTOCK_DATA_DIR; then whatever is here."""
-    token = found.token or environ.get(TOKEN_VARIABLE) or None
-    project = found.project or environ.get(PROJECT_VARIABLE) or None
-    server, data_dir = found.server, found.data_dir
+    """The broker that is meant. A flag wins; then PENSTOCK_SERVER; PENSTOCK_DATA_DIR; the context in use; whatever is here."""
+    data_dir = found.data_dir
+    if data_dir is None and found.server is None and found.context is None and not environ.get(SERVER_VARIABLE):
+        data_dir = environ.get(DATA_DIR_VARIABLE) or None
+    server = None if data_dir is not None else server_of(found, environ)
     if server is None and data_dir is None:
-        server = environ.get(SERVER_VARIABLE) or None
-        data_dir = None if server is not None else environ.get(DATA_DIR_VARIABLE) or None
-    if server is None and data_dir is None:
-        server, data_dir = _here()
+        url, data_dir = _here()
+        if url is not None:
+            server = server_of(argparse.Namespace(**{**vars(found), "server": url}), environ)
     if server is not None:
-        return Target(server=server, token=token, project=project)
+        return server
     if found.token is not None:
         raise InvalidArgument("--token is for a server, and none is meant here", hint="leave it out, or name a --server")
-    return Target(data_dir=data_dir, project=project)
+    return Target(data_dir=data_dir, project=found.project or environ.get(PROJECT_VARIABLE) or None)
 
 
-def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False) -> int:
+def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False, target: Target | None = None) -> int:
     """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it in good order.
 
-    `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load.
+    `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load. `target` is the broker, if
+    the caller knows it already.
     """
-    target = target_of(found, os.environ)
+    target = target or target_of(found, os.environ)
     with asyncio.Runner(loop_factory=_faster_loop() if is_heavy else None) as runner:
         return runner.run(within(target.client, lambda pubsub: _suggesting(pubsub, work)))
 
@@ -230,10 +295,10 @@ async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Calla
             raise
         return TERMINATED
     except PenstockError as error:
-        raise _with_cli_hint(error) from None
+        raise with_cli_hint(error) from None
 
 
-def _with_cli_hint(error: PenstockError) -> PenstockError:
+def with_cli_hint(error: PenstockError) -> PenstockError:
     """The same error, with what to do about it on a command line."""
     match error:
         case DataDirectoryInUse():

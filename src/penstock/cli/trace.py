@@ -72,7 +72,11 @@ def run(found: argparse.Namespace) -> int:
             say(f"message {printable(found.message_id)} of {kind} {printable(events[0].topic)}\n")
             say(table(timeline(events)))
             say("\nnow")
-            say(table([[f"  {place}", text] for place, text in states]) if states else f"  no subscription of {kind} has it")
+            say(
+                table([[f"  {place}", text] for place, text in states], has_heading=False)
+                if states
+                else f"  no subscription of {kind} has it"
+            )
         return 0
 
     return run_with_client(found, work)

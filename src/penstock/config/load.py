@@ -18,7 +18,7 @@ from penstock.errors import InvalidArgument
 DEFAULT_FILE = "penstock.toml"
 FILE_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 DEFAULT = "default"
-CLIENT_VARIABLES = frozenset({f"{ENVIRONMENT_PREFIX}SERVER", f"{ENVIRONMENT_PREFIX}TOKEN"})
+CLIENT_VARIABLES = frozenset(f"{ENVIRONMENT_PREFIX}{name}" for name in ("CA", "CONTEXT", "SERVER", "TOKEN"))
 """What the commands that talk to a server read: no settings of the server, however much like one they look."""
 
 

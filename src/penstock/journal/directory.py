@@ -15,16 +15,18 @@ import logging
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock import forks
 from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, JournalUnavailable
+from penstock.journal import formats
 
-FORMAT = 1
-_FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
 DATABASE = "penstock.db"
 WAL = f"{DATABASE}-wal"
+FORMAT_FILE = "FORMAT"
+MARK = "high-water"
 PRIVATE = 0o600
 """What is made here holds messages and keys: for the owner only."""
 
@@ -78,11 +80,16 @@ class Directory:
 
     @property
     def is_new(self) -> bool:
-        if (self.path / "FORMAT").exists():
+        if (self.path / FORMAT_FILE).exists():
             return False
-        if (self.path / "high-water").exists():
-            raise CorruptLog(str(self.path), "FORMAT", "the file is missing beside a log that is in use")
+        if (self.path / MARK).exists():
+            raise CorruptLog(str(self.path), FORMAT_FILE, "the file is missing beside a log that is in use")
         return True
+
+    @property
+    def is_of_this_format(self) -> bool:
+        """Whether `FORMAT` says so; it does not between a migration and `confirm`."""
+        return (self.path / FORMAT_FILE).read_text(errors="replace") == formats.text(formats.FORMAT)
 
     def check(self) -> None:
         """Refuse a directory whose files are not what was left there."""
@@ -97,28 +104,17 @@ class Directory:
 
     def confirm(self) -> None:
         """The directory is complete: from now on it is never taken for a new one."""
-        replace_file(self.path / "FORMAT", _FORMAT_TEXT.encode())
+        confirm(self.path)
 
     def mark(self, events: int) -> None:
         """Note how many events are durable. Not synced: it costs a system call, no disk."""
         try:
             if self._mark is None:
-                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-            os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
+                self._mark = os.open(self.path / MARK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+            os.pwrite(self._mark, _packed(events), 0)
         except OSError as error:
             # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
-            log.warning("cannot write %s: %s", self.path / "high-water", error)
-
-    def marked(self) -> int:
-        """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
-        try:
-            raw = (self.path / "high-water").read_bytes()
-        except FileNotFoundError:
-            return 0
-        if len(raw) != _MARK.size:
-            return 0
-        events, crc = _MARK.unpack(raw)
-        return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+            log.warning("cannot write %s: %s", self.path / MARK, error)
 
     def close(self) -> None:
         mark, self._mark = self._mark, None
@@ -133,6 +129,41 @@ class Directory:
         forks.disown(self)
 
 
+def confirm(path: Path) -> None:
+    """Mark a directory as complete; on disk when it returns."""
+    replace_file(path / FORMAT_FILE, formats.text(formats.FORMAT).encode())
+
+
+def write_mark(path: Path, events: int) -> None:
+    """Store how many events a copy of a log has; on disk when it returns."""
+    replace_file(path / MARK, _packed(events))
+
+
+def _packed(events: int) -> bytes:
+    return _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little")))
+
+
+def marked(path: Path) -> int:
+    """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
+    try:
+        raw = (path / MARK).read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(raw) != _MARK.size:
+        return 0
+    events, crc = _MARK.unpack(raw)
+    return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+
+
+def check_mark(path: Path, read_events: Callable[[], int]) -> None:
+    """Refuse a log that ends before what was confirmed. The mark is read first: a broker may write to the log."""
+    confirmed = marked(path)
+    events = read_events()
+    if events < confirmed:
+        problem = f"the log ends at event {events}, but {confirmed} were confirmed: a file was cut or replaced"
+        raise CorruptLog(str(path), "the event log", problem)
+
+
 def check_files(path: Path) -> None:
     """Refuse a data directory whose files are not what was left there."""
     try:
@@ -143,10 +174,7 @@ def check_files(path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     name, database = str(path), path / DATABASE
-    text = (path / "FORMAT").read_text(errors="replace")
-    if text != _FORMAT_TEXT:
-        problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
-        raise CorruptLog(name, "FORMAT", problem)
+    formats.check_text(name, FORMAT_FILE, (path / FORMAT_FILE).read_text(errors="replace"))
     if not database.exists():
         raise CorruptLog(name, DATABASE, "the file is missing")
     with database.open("rb") as file:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -24,12 +24,16 @@ from penstock.errors import (
     JournalUnavailable,
     PenstockError,
     Unavailable,
+    UnsupportedFormat,
 )
+from penstock.journal import formats
 from penstock.journal.directory import DATABASE, WAL, check_files
-from penstock.journal.sqlite_reader import SqliteReader
+from penstock.journal.sqlite_reader import SqliteReader, snapshot
 
 CHANCES = 3
 """How often one looks before what does not fit together is called damage."""
+COPIED_PAGES = 4_096
+"""How many pages are copied between two calls of `progress`: 16 MiB."""
 
 
 class ReadOnlyJournal(SqliteReader):
@@ -46,7 +50,9 @@ class ReadOnlyJournal(SqliteReader):
         self._check_files()
         try:
             with self._reading("opening") as reader:
-                self._check_format(reader, self._database.name)
+                found = self._check_format(reader, self._database.name)
+                if found < formats.FORMAT:
+                    raise UnsupportedFormat(self.path, found, formats.FORMAT)
         except BaseException:
             self.close()
             raise
@@ -63,6 +69,27 @@ class ReadOnlyJournal(SqliteReader):
             if self._watcher is None:
                 return self._stamp()
             return self._watcher.execute("PRAGMA data_version").fetchone()
+
+    def copy(self, target: Path, progress: Callable[[int, int], None]) -> int:
+        """Write the database, as it is at this moment, to `target`, an empty file; returns the number of events in it.
+
+        The broker can write meanwhile. `progress` is called with the number of pages that are copied and of those that there are.
+        """
+        with self._reading("the database") as reader, snapshot(reader):
+            # The snapshot starts with the first query and lasts over all steps, so a commit in between does not restart the copy.
+            _, latest = self._stored_ends(reader)
+            try:
+                copy = self._connected(str(target), apsw.SQLITE_OPEN_READWRITE)
+                try:
+                    with copy.backup("main", reader, "main") as backup:
+                        while not backup.done:
+                            backup.step(COPIED_PAGES)
+                            progress(backup.page_count - backup.remaining, backup.page_count)
+                finally:
+                    copy.close()
+            except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as error:
+                raise FailedPrecondition(f"cannot copy the database to {str(target)!r}: {error}") from error
+        return latest
 
     def close(self) -> None:
         super().close()

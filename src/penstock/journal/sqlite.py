@@ -7,6 +7,7 @@ nothing was stored) or `CorruptLog` (these bytes are not what was written).
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.resources import files
 
@@ -14,13 +15,16 @@ import apsw
 
 from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable, PenstockError
 from penstock.ids import MAX_OFFSET
+from penstock.journal import formats
 from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
-from penstock.journal.directory import FORMAT, Directory
+from penstock.journal.directory import Directory, check_mark
 from penstock.journal.journal import Commit
 from penstock.journal.sqlite_reader import STREAM_BITS, SqliteReader, checksum, removed_until
+
+log = logging.getLogger("penstock.broker")
 
 CHECKPOINT_PAGES = 1_000
 
@@ -137,12 +141,8 @@ class SqliteJournal(SqliteReader):
             self._check_tables(writer, is_new)
             writer.execute("PRAGMA journal_mode = WAL")
             self._first_event, self._next_event = self._stored_ends(writer)
-        if self._next_event < directory.marked():
-            problem = (
-                f"the log ends at event {self._next_event}, but {directory.marked()} were confirmed: a file was cut or replaced"
-            )
-            raise CorruptLog(self.path, "the event log", problem)
-        if is_new:
+        check_mark(directory.path, lambda: self._next_event)
+        if is_new or not directory.is_of_this_format:
             directory.confirm()
 
     def _check_tables(self, writer: apsw.Connection, is_new: bool) -> None:
@@ -150,10 +150,14 @@ class SqliteJournal(SqliteReader):
             with self._writing():
                 for _ in writer.execute(files("penstock.journal").joinpath("sqlite.sql").read_text()):
                     pass
-                writer.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+                writer.execute("INSERT INTO meta VALUES ('format', ?)", (formats.FORMAT,))
             self._has_written = False
             return
-        self._check_format(writer, self._directory.database.name)
+        found = self._check_format(writer, self._directory.database.name)
+        if found < formats.FORMAT:
+            with self._writing():
+                formats.migrate(writer, found)
+            log.info("migrated %s from format %d to %d", self.path, found, formats.FORMAT)
         if is_new and writer.execute("SELECT count(*) FROM events").fetchone() != (0,):
             raise CorruptLog(self.path, "FORMAT", "the file is missing beside a log that is in use")
 

@@ -11,21 +11,25 @@ import struct
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import msgspec
 
 from penstock import forks
 from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable, PenstockError
+from penstock.journal import formats
 from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
 from penstock.journal.core.chunk import Chunk, Summary
 from penstock.journal.core.events import Event
-from penstock.journal.directory import FORMAT
+from penstock.journal.directory import check_mark
 
 STREAM_BITS = 40
 FETCH_BYTES = 4 * 1024 * 1024
@@ -36,6 +40,16 @@ _OFFSETS = (1 << STREAM_BITS) - 1
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.ConstraintError, apsw.SQLError)
 _SUMMARY = "SELECT position, count, size, published_at, plain, keyed"
 _TABLES = {"meta", "chunks", "events", "checkpoint"}
+
+
+class Verified(NamedTuple):
+    """What was read and found intact."""
+
+    streams: int = 0
+    messages: int = 0
+    events: int = 0
+    bytes: int = 0
+    """Of the messages."""
 
 
 class SqliteReader(ABC):
@@ -126,7 +140,7 @@ class SqliteReader(ABC):
         while not is_over:
             found: list[tuple[int, Event]] = []
             size, is_over = 0, True
-            with self._reading("the event log") as reader, _snapshot(reader):
+            with self._reading("the event log") as reader, snapshot(reader):
                 oldest, latest = self._stored_ends(reader)
                 # What retention has removed in the meantime is no hole.
                 expected = _record_of(reader, start, oldest) if expected is None else max(expected, oldest)
@@ -164,23 +178,45 @@ class SqliteReader(ABC):
             raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
 
     def event_range(self) -> tuple[int, int]:
-        with self._reading("the event log") as reader, _snapshot(reader):
+        with self._reading("the event log") as reader, snapshot(reader):
             return self._stored_ends(reader)
 
     def verify(self) -> None:
         """Read everything, as a restore from backup should; raises CorruptLog at the first byte that is wrong."""
+        for check in self.checks():
+            check()
+
+    def checks(self) -> Iterator[Callable[[], Verified]]:
+        """The parts of `verify`: each call reads one, returns what it has read, and raises CorruptLog at the first error."""
+        yield self._check_database
+        yield self._check_checkpoint
+        yield self._check_events
+        for stream in self.streams():
+            yield partial(self._check_stream, stream)
+
+    def _check_database(self) -> Verified:
         with self._reading("the database") as reader:
             for (finding,) in reader.execute("PRAGMA integrity_check(1)"):
                 if finding != "ok":
                     raise CorruptLog(self.path, "the database", str(finding))
+        return Verified()
+
+    def _check_checkpoint(self) -> Verified:
         _, since_checkpoint = self.load()
         for _ in since_checkpoint:
             pass
-        for _ in self.read_events(*self.event_range()):
-            pass
-        for stream in self.streams():
-            for _ in self.read(stream, 0, 1 << STREAM_BITS):
-                pass
+        return Verified()
+
+    def _check_events(self) -> Verified:
+        check_mark(Path(self.path), lambda: self.event_range()[1])
+        return Verified(events=sum(event.count for _, event in self.read_events(*self.event_range())))
+
+    def _check_stream(self, stream: int) -> Verified:
+        messages = size = 0
+        for summary, _ in self.read(stream, 0, 1 << STREAM_BITS):
+            messages += summary.count
+            size += summary.size
+        return Verified(1, messages, bytes=size)
 
     def close(self) -> None:
         self._is_open = False
@@ -198,14 +234,13 @@ class SqliteReader(ABC):
         connection.set_busy_timeout(5_000)
         return connection
 
-    def _check_format(self, reader: apsw.Connection, database: str) -> None:
-        """Refuse a database that is not a log, or one of another format."""
+    def _check_format(self, reader: apsw.Connection, database: str) -> int:
+        """Refuse a database that is no log, or whose format cannot be read; returns the format, which may be an older one."""
         tables = {str(table) for (table,) in reader.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not tables >= _TABLES:
             raise CorruptLog(self.path, database, f"tables are missing, found {sorted(tables)}")
         row = reader.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if row is None or row[0] != FORMAT:
-            raise CorruptLog(self.path, "meta", f"format is {row and row[0]!r}, this version reads {FORMAT}")
+        return formats.check_number(self.path, row and row[0])
 
     def _stored_ends(self, reader: apsw.Connection) -> tuple[int, int]:
         """The ends of the event log as they are on disk."""
@@ -289,7 +324,7 @@ class SqliteReader(ABC):
 
 
 @contextmanager
-def _snapshot(reader: apsw.Connection) -> Iterator[None]:
+def snapshot(reader: apsw.Connection) -> Iterator[None]:
     """Several questions, answered as of one moment."""
     reader.execute("BEGIN")
     try:

@@ -52,9 +52,11 @@ from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
 from penstock.router.monitoring.metrics import router_collector
+from penstock.server.backup import BackupApi
 from penstock.server.console import Console
 from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
+from penstock.server.notify import Supervisor
 from penstock.values.projects import Projects, Quotas
 
 if TYPE_CHECKING:
@@ -168,6 +170,7 @@ class Server:
             *queue_routes(queues, settings.max_request_bytes),
             *native.routes(),
             *logs.routes(),
+            *BackupApi(settings).routes(),
             *([] if hub is None else hub.routes()),
             *monitoring_routes(
                 version=__version__,
@@ -296,7 +299,7 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = Server(settings, router_leads=router_leads)
+    server, supervisor = Server(settings, router_leads=router_leads), Supervisor(os.environ)
     await server.start()
     # What is loaded by now stays: the collector need not look at it again, which would stop every call for tens of milliseconds.
     gc.collect()
@@ -304,9 +307,20 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     log.info("ready in %.2f s", (monotonic() - started) / SECOND)
     for line in _greeting(server):
         log.info(line)
+    supervisor.ready(f"serving {settings.url(server.port)}")
+    try:
+        return await _until_stopped(server, stopping, supervisor)
+    finally:
+        supervisor.close()
+
+
+async def _until_stopped(server: Server, stopping: asyncio.Event, supervisor: Supervisor) -> int:
+    """Wait for a signal, then stop; returns the exit code."""
+    settings = server.settings
     failure = await _wait_for_stop(stopping, server)
     limit = settings.shutdown_seconds if server.router is None else max(settings.shutdown_seconds, server.router.stop_seconds)
     log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", limit)
+    supervisor.stopping("finishing what runs")
     stopping.clear()
     finished, hurried = asyncio.create_task(server.stop()), asyncio.create_task(stopping.wait())
     await asyncio.wait([finished, hurried], return_when=asyncio.FIRST_COMPLETED)

@@ -25,6 +25,7 @@ from penstock.errors import (
     PenstockError,
     TopicNotFound,
     Unavailable,
+    UnsupportedFormat,
 )
 from penstock.journal import sqlite_reader
 from penstock.log.arrow import DEAD_LETTERS, EVENTS, MESSAGES, event_parts, message_parts, read_events, read_stream
@@ -330,7 +331,7 @@ def no_event(path: Path) -> None:
     [
         (no_format, InvalidArgument, "with the file FORMAT in it"),
         (lost_format, CorruptLog, "FORMAT: the file is missing"),
-        (another_format, CorruptLog, "this version reads"),
+        (another_format, UnsupportedFormat, "format 2 of a newer version"),
         (no_database, CorruptLog, r"penstock\.db: the file is missing"),
         (empty_database, CorruptLog, "no database begins here"),
         (cut_database, CorruptLog, "cut short"),

@@ -237,11 +237,11 @@ def test_every_cut_of_the_file_is_noticed(tmp_path: Path) -> None:
     for length in range(len(whole)):
         (tmp_path / FILE).write_bytes(whole[:length])
         with pytest.raises(CorruptLog):
-            module._load(tmp_path / FILE)
+            module.load(tmp_path / FILE)
     for place in range(len(whole)):
         (tmp_path / FILE).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(CorruptLog):
-            module._load(tmp_path / FILE)
+            module.load(tmp_path / FILE)
 
 
 def test_the_file_is_written_only_when_something_is_new(tmp_path: Path, clock: ManualClock) -> None:

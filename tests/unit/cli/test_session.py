@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import session
+from penstock.cli import contexts, session
 from penstock.cli.command import Parser
 from penstock.cli.session import Target, add_target, target_of
 from penstock.config.load import CLIENT_VARIABLES
@@ -86,4 +86,5 @@ def test_a_directory_is_never_made_by_looking_at_it(empty_folder: Path) -> None:
 
 
 def test_the_settings_of_the_server_know_the_variables_of_clients() -> None:
-    assert {session.SERVER_VARIABLE, session.TOKEN_VARIABLE} == CLIENT_VARIABLES
+    variables = {session.SERVER_VARIABLE, session.TOKEN_VARIABLE, session.CA_VARIABLE, contexts.CONTEXT_VARIABLE}
+    assert variables == CLIENT_VARIABLES

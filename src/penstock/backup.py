@@ -1,0 +1,240 @@
+"""Backups of a data directory: copied while a broker has it open, checked, and restored.
+
+A backup is a data directory itself: a broker can open it, and `verify` checks it. What is in it is as of one moment; cursors and
+tokens are copied before the log, so that no cursor is ahead of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from penstock.access import Keyring
+from penstock.broker import cursors
+from penstock.errors import (
+    CorruptLog,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    ServerUnreachable,
+    short_repr,
+)
+from penstock.journal.directory import DATABASE, FORMAT_FILE, MARK, PRIVATE, confirm, make_directory, replace_file, write_mark
+from penstock.journal.readonly import CHANCES, ReadOnlyJournal
+from penstock.journal.sqlite_reader import Verified
+from penstock.wire.address import text_of
+from penstock.wire.http import answer
+
+TOKENS = "tokens.json"
+FILES = (cursors.FILE, TOKENS, "router-config.json")
+"""What lies beside the log in a data directory: cursors, tokens, and the last configuration that a router fetched."""
+
+ANSWER_SECONDS = 3_600.0
+"""How long a server may take to copy its database before it sends."""
+STEP_BYTES = 256 * 1024
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+def _unseen(*_: int) -> None:
+    """Progress that nobody looks at."""
+
+
+class Report(NamedTuple):
+    """What a data directory holds, and what is wrong with it."""
+
+    streams: int
+    messages: int
+    events: int
+    bytes: int
+    """Of the messages."""
+    cursors: int
+    tokens: int
+    problems: list[str]
+    """What is damaged; the numbers do not count it."""
+
+
+def back_up(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    token_file: str | os.PathLike[str] | None = None,
+    progress: Progress = _unseen,
+) -> None:
+    """Copy a data directory to `target`, which must not exist or be empty; on disk when it returns.
+
+    A broker may have the source open: it is not delayed. `token_file` is copied in place of `tokens.json` of the source. The copy
+    is its owner's alone. An error leaves nothing at `target`.
+
+    Raises:
+        InvalidArgument: the source is no data directory, or there is something at the target.
+        CorruptLog: the source is damaged.
+        FailedPrecondition: the target cannot be written.
+    """
+    journal = ReadOnlyJournal(source)
+    try:
+        with _new_directory(Path(target)) as copy:
+            for name in FILES:
+                if (content := _content(Path(source) / name)) is not None:
+                    replace_file(copy / name, content)
+            if token_file is not None:
+                if (content := _content(Path(token_file))) is None:
+                    raise InvalidArgument.of("token_file", str(token_file), "a file that exists")
+                replace_file(copy / TOKENS, content)
+            with _created(copy / DATABASE):
+                events = journal.copy(copy / DATABASE, progress)
+            write_mark(copy, events)
+            confirm(copy)
+    finally:
+        journal.close()
+
+
+def download(
+    server: str,
+    target: str | os.PathLike[str],
+    *,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    progress: Progress = _unseen,
+) -> None:
+    """Let a server make a backup of itself, and write it to `target`, as `back_up` does.
+
+    The server needs room for a copy on its disk. `token` must have every verb for every name of every project.
+    """
+    sent = answer(server, "/backup", token=token, tls=tls, seconds=ANSWER_SECONDS)
+    with _new_directory(Path(target)) as copy, sent as response:
+        try:
+            _unpack(response, copy, progress)
+        except (ConnectionError, TimeoutError, ssl.SSLError, HTTPException, tarfile.TarError) as error:
+            raise ServerUnreachable(server, f"the backup was cut off: {text_of(error)}") from error
+
+
+def _unpack(response: HTTPResponse, copy: Path, progress: Progress) -> None:
+    """Write the files of an archive, `FORMAT` last; an archive that ends too early is refused."""
+    done, total, names, form = 0, response.length or 0, set(), b""
+    with tarfile.open(fileobj=response, mode="r|") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is None or member.name not in {DATABASE, MARK, FORMAT_FILE, *FILES}:
+                raise FailedPrecondition(f"the server sent {short_repr(member.name)}, which is no part of a backup")
+            names.add(member.name)
+            if member.name == FORMAT_FILE:
+                form = content.read(STEP_BYTES)
+                continue
+            with _created(copy / member.name) as file:
+                while piece := content.read(STEP_BYTES):
+                    file.write(piece)
+                    done += len(piece)
+                    progress(done, total)
+    if not names >= {DATABASE, MARK, FORMAT_FILE}:
+        raise FailedPrecondition("the backup that the server sent is not complete", hint="try again")
+    replace_file(copy / FORMAT_FILE, form)
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[BinaryIO]:
+    """A new file for its owner only; on disk when it is closed."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file)
+
+
+def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: Progress = _unseen) -> Report:
+    """Check a backup, and copy it to `target`, which must not exist or be empty. A damaged backup is refused with CorruptLog."""
+    report = verify(backup)
+    if report.problems:
+        raise CorruptLog(str(backup), "the backup", "; ".join(report.problems))
+    back_up(backup, target, progress=progress)
+    return report
+
+
+def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _unseen) -> Report:
+    """Read everything in a data directory, and compare every checksum. A broker may have it open.
+
+    `progress` is called with the number of messages and events that were read since it was called last. InvalidArgument if it is
+    no data directory; what is damaged is in the report.
+    """
+    found = Verified()
+    problems: list[str] = []
+    with _noted(problems):
+        journal = ReadOnlyJournal(path)
+        try:
+            for check in journal.checks():
+                with _noted(problems):
+                    part = _checked(check)
+                    found = Verified(*(a + b for a, b in zip(found, part, strict=True)))
+                    progress(part.messages + part.events)
+        finally:
+            journal.close()
+    marks = tokens = 0
+    with _noted(problems):
+        marks = len(cursors.load(Path(path) / cursors.FILE))
+    with _noted(problems):
+        tokens = len(Keyring(Path(path) / TOKENS).list())
+    return Report(*found, marks, tokens, problems)
+
+
+def _checked(check: Callable[[], Verified]) -> Verified:
+    """What a check returns. Retention of a broker that runs may remove what is being read: then it is read again."""
+    for _ in range(CHANCES - 1):
+        try:
+            return check()
+        except CorruptLog:
+            continue
+    return check()
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Note an error about what is stored, and continue."""
+    try:
+        yield
+    except InvalidArgument:
+        raise
+    except PenstockError as error:
+        problems.append(str(error))
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """A directory to write to; an error removes what was written."""
+    is_new = not path.exists()
+    if not is_new and (not path.is_dir() or any(path.iterdir())):
+        raise InvalidArgument.of("target", str(path), "a directory that does not exist or is empty")
+    try:
+        make_directory(path, 0o700)
+        yield path
+    except OSError as error:
+        _remove(path, is_whole=is_new)
+        raise FailedPrecondition(f"cannot write {error.filename or str(path)!r}: {error.strerror}") from error
+    except BaseException:
+        _remove(path, is_whole=is_new)
+        raise
+
+
+def _remove(path: Path, *, is_whole: bool) -> None:
+    """Remove what was written to a directory that was empty, and, if it was made, the directory."""
+    if is_whole:
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        for file in path.iterdir():
+            file.unlink(missing_ok=True)
+
+
+def _content(file: Path) -> bytes | None:
+    """What is in a file; None if it does not exist."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FailedPrecondition(f"cannot read {str(file)!r}: {error.strerror}") from error

@@ -1,0 +1,62 @@
+"""One request to the HTTP port of a server, and what an answer that is an error means."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
+from penstock.wire.address import Address, text_of
+
+MAX_ANSWER = 10_000
+"""How long the body of an error may be."""
+
+
+@contextmanager
+def answer(
+    server: str, path: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, seconds: float
+) -> Iterator[HTTPResponse]:
+    """What a server answers to a GET, with the body still to be read; `seconds` is the limit of each wait for it.
+
+    Raises:
+        InvalidArgument: the address is none, or that of the native port.
+        ServerUnreachable: no connection, or no answer.
+        Unauthenticated, Unavailable, FailedPrecondition: what the server answered instead.
+    """
+    address = Address.parse(server)
+    if address.scheme not in {"http", "https"}:
+        raise InvalidArgument.of("server", server, "the address of the HTTP port", hint="http://HOST:8085")
+    connection = HTTPConnection(address.host, address.port, timeout=seconds)
+    if address.has_tls:
+        context = tls or ssl.create_default_context()
+        connection = HTTPSConnection(address.host, address.port, timeout=seconds, context=context)
+    with closing(connection):
+        try:
+            connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+        except (OSError, HTTPException) as error:
+            raise ServerUnreachable(server, text_of(error)) from error
+        if response.status != 200:
+            raise _refused(server, path, response)
+        yield response
+
+
+def _refused(server: str, path: str, response: HTTPResponse) -> PenstockError:
+    try:
+        detail = json.loads(response.read(MAX_ANSWER))["error"]
+        text, hint = str(detail["message"]), detail.get("hint")
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        text = f"{server} answers {response.status} to GET {path}"
+        return FailedPrecondition(text, hint="is it a Penstock server of this version?")
+    match response.status:
+        case 401:
+            return Unauthenticated(text.removeprefix("not authenticated: "))
+        case 404:
+            return FailedPrecondition(f"{text}: {server} does not serve {path}", hint="is it a Penstock server of this version?")
+        case 429 | 503:
+            return Unavailable(text, hint=hint)
+        case _:
+            return FailedPrecondition(text, hint=hint)

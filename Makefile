@@ -21,10 +21,11 @@ unexport PYTHONDONTWRITEBYTECODE
 SERVER_STAMP := $(VENV)/.server-installed
 TEST_STAMP := $(VENV)/.test-installed
 BENCH_STAMP := $(VENV)/.bench-installed
+DOCS_STAMP := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo proof lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare screenshots build lock clean
+.PHONY: help setup setup-test demo proof lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare screenshots docs build lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +45,10 @@ $(TEST_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers scripts/
 
 $(BENCH_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers
 	@sh scripts/setup $(VENV) bench
+	@touch $@
+
+$(DOCS_STAMP): $(SERVER_STAMP)
+	@sh scripts/setup $(VENV) docs
 	@touch $@
 
 demo: $(SERVER_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail, webhooks, browsers, Spark (ARGS=--help)
@@ -107,6 +112,10 @@ bench-compare: $(BENCH_STAMP) ## compare the speed of this tree with BASE=<commi
 screenshots: $(TEST_STAMP) ## take the pictures of the console for README and docs (2 minutes)
 	$(PYTHON_BIN) -m tests.integration.console.screenshots docs/images
 
+docs: $(DOCS_STAMP) ## build the documentation into site/, with a reference made from the code; no other machine is asked
+	NO_MKDOCS_2_WARNING=1 $(PYTHON_BIN) -m mkdocs build --quiet
+	@echo "penstock: open site/index.html"
+
 build: $(TEST_STAMP) ## build the wheel into dist/
 	$(PYTHON_BIN) -m build --wheel --outdir dist
 
@@ -114,5 +123,5 @@ lock: $(SERVER_STAMP) ## renew requirements.lock, the exact versions that tests 
 	@sh scripts/lock $(VENV)
 
 clean: ## remove what the other targets made, except .venv
-	rm -rf dist build htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build htmlcov site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,8 @@ FROM_THE_TOP = {"overview.md", "contributing.md", "changelog.md"}
 
 
 def test_the_navigation_has_every_page() -> None:
-    named = set(re.findall(r"^ +- (?:[\w ]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"^ +- (?:[\w ]+: )?([\w/-]+\.md)$", settings, flags=re.MULTILINE))
     docs = ROOT / "docs"
     pages = {str(page.relative_to(docs)) for folder in (docs, docs / "howto") for page in folder.glob("*.md")}
 

@@ -57,10 +57,11 @@ demo: $(SERVER_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail
 proof: $(TEST_STAMP) ## check 61 claims about every part, with real clients and kill -9 (4 minutes)
 	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m proof $(ARGS)
 
-lint: $(TEST_STAMP) ## check rules, formatting, imports, layout and types
+lint: $(TEST_STAMP) ## check rules, formatting, imports, layout, words and types
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m ruff format --check .
 	$(PYTHON_BIN) scripts/check_layout.py
+	$(PYTHON_BIN) scripts/check_words.py
 	$(PYTHON_BIN) -m mypy $(TYPED)
 
 format: $(TEST_STAMP) ## format the code, and fix what ruff can fix

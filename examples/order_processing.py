@@ -83,7 +83,7 @@ async def shop_on(pubsub: PubSub) -> AsyncIterator[Shop]:
     )
     shop = Shop(pubsub)
     fulfilment.on("message", shop.handle)
-    fulfilment.on("error", shop.errors.append)  # the message goes back; the second time it dies
+    fulfilment.on("error", shop.errors.append)  # the message returns; the second time it dies
     await shop.worker.start()
     fulfilment.open()
     try:

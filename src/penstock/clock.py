@@ -25,7 +25,7 @@ class Clock(Protocol):
         """Have `ring` called, from any thread, whenever time jumps: that of a test does. Call what is returned to end that."""
 
     def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
-        """Wait on a held condition for `timeout` microseconds (None: for ever); False when the time is up."""
+        """Wait on a held condition for `timeout` microseconds (None: forever); False when the time is up."""
 
 
 class SystemClock:

@@ -444,7 +444,7 @@ class WorkQueue(Consumer[QueueTask]):
     ) -> list[QueueTask]:
         """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
         them; without it every `WorkQueue` object is one.
         """
 

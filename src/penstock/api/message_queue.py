@@ -184,7 +184,7 @@ class MessageQueue(InProcessApi):
         settle_one(self.broker, ack_id, extension(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
-        """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
+        """Set a delivery's deadline to now + seconds; 0 releases it at once, as Google's API does."""
         settle_one(self.broker, ack_id, new_deadline(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def seek(
@@ -216,11 +216,11 @@ class MessageQueue(InProcessApi):
         self.broker.change(lambda catalog, now: catalog.delete_snapshot(name, now))
 
     def pause(self, subscription: str) -> None:
-        """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
+        """Pause delivery until `resume`; leases, deadlines and publishing continue."""
         self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
 
     def resume(self, subscription: str) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
 
     def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:

@@ -187,11 +187,11 @@ class Operations(QueueOperations, SchemaOperations):
         await self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(name), now))
 
     async def pause_subscription(self, subscription: str) -> None:
-        """Hand out nothing to anybody until it is resumed."""
+        """Pause delivery for every consumer, until it is resumed."""
         await self._blocking(self._topics.pause, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def resume_subscription(self, subscription: str) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         await self._blocking(self._topics.resume, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def subscription_stats(self, subscription: str) -> SubscriptionStats:
@@ -233,7 +233,7 @@ class Operations(QueueOperations, SchemaOperations):
         return await self._settle(subscription, ack_ids, ACK)
 
     async def modify_ack_deadline(self, subscription: str, ack_ids: list[str], seconds: float) -> list[str]:
-        """Set deadlines to so many seconds from now; 0 gives the messages back. Returns the ids that were not live any more."""
+        """Set deadlines to this many seconds from now; 0 gives the messages back. Returns the ids that were not live any more."""
         span = micros(seconds, "seconds", maximum=DAY // SECOND)
         return await self._settle(subscription, ack_ids, new_deadline(span))
 
@@ -277,7 +277,7 @@ class Operations(QueueOperations, SchemaOperations):
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first, as far as the event log goes back.
+        """The whole life of a message, oldest event first, as far back as the event log reaches.
 
         It is known by the broker's id for it, or by the id that it gives itself to a router.
         """

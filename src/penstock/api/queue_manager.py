@@ -49,7 +49,7 @@ from penstock.values.queue import (
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 366 * 86_400
 MAX_CONFIGS = 1_000
-"""So many settings are kept decoded; those of queues that are long gone must not stay for ever."""
+"""This many settings are kept decoded; those of queues that are long gone must not stay forever."""
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
@@ -259,7 +259,7 @@ class QueueManager(InProcessApi):
         error: str | None = None,
         delay: Duration | None = None,
     ) -> Failures:
-        """Give back those that are held, as `nack` does; returns, by id, why the others could not be.
+        """Nack those that are held, as `nack` does; returns, by id, why the others could not be.
 
         `delay` is how long they wait for their next try, in place of what the queue's retry policy says.
         """
@@ -286,11 +286,11 @@ class QueueManager(InProcessApi):
         return event.count if event is not None else 0
 
     def pause(self, queue: str) -> None:
-        """Hand out nothing until `resume`."""
+        """Pause delivery until `resume`."""
         self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(True, now))
 
     def resume(self, queue: str) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(False, now))
 
     def stats(self, queue: str) -> QueueStats:
@@ -321,7 +321,7 @@ class QueueManager(InProcessApi):
         return work_queues.dead_letters(self.broker, queue, limit, _some_ids(message_ids), max_bytes)
 
     def dead_letter_ids(self, queue: str) -> Ids:
-        """The ids of the dead letters of a queue, oldest first: for who reads many of them piece by piece."""
+        """The ids of the dead letters of a queue, oldest first: for readers of long lists."""
         return work_queues.dead_letter_ids(self.broker, queue)
 
     def retry_dead_letter(self, queue: str, message_id: str) -> None:

@@ -189,7 +189,7 @@ class QueueOperations:
         consumer: str | None = None,
         delay: float | None = None,
     ) -> dict[str, str]:
-        """Give messages back, for another try or to the dead letters; returns, by id, why some could not be.
+        """Nack messages, for another try or to the dead letters; returns, by id, why some could not be.
 
         `delay` (seconds) replaces the retry policy's.
         """
@@ -212,7 +212,7 @@ class QueueOperations:
         await self._call_blocking(self._manager.pause, Verb.MANAGE, queue)
 
     async def resume_queue(self, queue: str) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         await self._call_blocking(self._manager.resume, Verb.MANAGE, queue)
 
     async def dead_letter_ids(self, queue: str) -> list[str]:
@@ -307,7 +307,7 @@ class QueueOperations:
         error: str | None = None,
         delay: float | None = None,
     ) -> Failures:
-        """Give back those that are held; returns, by id, why the others could not be."""
+        """Release those that are held; returns, by id, why the others could not be."""
         nack = partial(self._manager.nack_many, consumer_id=consumer, error=error, delay=delay)
         return self._call(nack, Verb.CONSUME, queue, message_ids, requeue)
 

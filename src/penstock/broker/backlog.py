@@ -48,7 +48,7 @@ class UnsettledMessage(NamedTuple):
     attempts: int
     why: Explanation
     consumer: str | None
-    """Who holds it."""
+    """The holder."""
 
 
 def upcoming(

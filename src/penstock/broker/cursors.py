@@ -52,7 +52,7 @@ class Cursors:
         self._file = Path(directory) / FILE if broker.is_durable and directory is not None else None
         self._lock = threading.Lock()
         self._pen = threading.Lock()
-        """Held by who writes the file: taken before the lock, never under it."""
+        """Held by the writer of the file: taken before the lock, never under it."""
         self._bookmarks = {} if self._file is None else _load(self._file)
         self._changes = self._written = 0
         self._held: dict[int, int] = {}
@@ -122,7 +122,7 @@ class Cursors:
         return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
 
     def holding(self) -> dict[str, int]:
-        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log for ever."""
+        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log forever."""
         with self._lock:
             return {name: bookmark.updated_at for name, bookmark in self._bookmarks.items() if bookmark.holds}
 
@@ -148,7 +148,7 @@ class Cursors:
         return {**spans, EVENTS: event_span(*self._view.event_range())}
 
     def _write(self, change: int) -> None:
-        """Return when a change is on disk. Who comes while another writes is often served by the same file."""
+        """Return when a change is on disk. A caller that comes while another writes is often served by the same file."""
         if self._file is None:
             return
         with self._pen:

@@ -1,7 +1,7 @@
 """The broker that a command talks to: a server, or a data directory that no server has open.
 
 What the flags and the environment say becomes a `Target`; `run` opens it, gives the client to the command's work, and closes it
-whatever happens. An error that only a command line can have is told here in its words.
+whatever happens. Errors that only a command line can have are worded here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def add_target(
         metavar="DIR",
         help=f"{data_dir} (default: {DATA_DIR_VARIABLE}, or {DEFAULT_DATA_DIR} if no server runs)",
     )
-    group.add_argument("--token", help=f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
+    group.add_argument(
+        "--token", help=f"the caller's token, if the server asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
+    )
     group.add_argument("--project", metavar="NAME", help=f"the project (default: {PROJECT_VARIABLE}, or the server's)")
 
 
@@ -116,7 +118,7 @@ def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
 
 
 def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False) -> int:
-    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it in good order.
+    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it cleanly.
 
     `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load.
     """

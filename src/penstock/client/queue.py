@@ -76,7 +76,7 @@ class QueueTask(IncomingMessage):
         if error is not None:
             if not isinstance(error, str):
                 raise InvalidArgument.of("error", error, "a text or None")
-            # What an exception says may hold anything, lone surrogates too; it must not keep the message from going back.
+            # What an exception says may hold anything, lone surrogates too; it must not keep the message from returning.
             error = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "replace").decode()
         if not self._is_settled:
             self._is_settled = True
@@ -153,7 +153,7 @@ class WorkQueue(Consumer[QueueTask]):
     ) -> list[QueueTask]:
         """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
         them; without it every `WorkQueue` object is one.
         """
         settler = consumer or self._consumer_id

@@ -55,17 +55,17 @@ class Connection(web.RequestHandler):
         """Set by whatever comes; for whoever minds it to look at, and to take back."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and go on."""
+        """Count it, and continue."""
         self.traffic.open += 1
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it out, and go on."""
+        """Count it out, and continue."""
         self.traffic.open -= 1
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note when a head begins, and go on."""
+        """Note when a head begins, and continue."""
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
@@ -107,7 +107,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is not HTTP, or not within the limits of a head. What was sent is neither shown nor logged."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun already")
+            raise ConnectionError("an answer has started already")
         if status >= 500 and isinstance(exc, Exception):
             self.log_exception("a request failed outside its handler", exc_info=exc)
             refusal = refusal_of(exc)

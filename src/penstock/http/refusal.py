@@ -68,7 +68,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What the client is told of an error."""
+    """What the client gets of an error."""
     match error:
         case Refusal():
             return error

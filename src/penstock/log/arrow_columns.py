@@ -39,7 +39,7 @@ class MessageColumns:
     def __init__(self, span: StreamSpan, schema: pa.Schema) -> None:
         self._span = span
         self._schema = schema
-        """The columns that are wanted; each is made by the method of its name."""
+        """The requested columns; each is made by the method of its name."""
 
     def batch(self, group: Group) -> pa.RecordBatch:
         """One batch out of whole chunks."""
@@ -121,7 +121,7 @@ class EventColumns:
         self._told: list[EventRecord] = []
         self._runs: list[tuple[int, int]] = []
         self._which = array("i")
-        """For every row, which record tells of it."""
+        """For every row, which record describes it."""
         self._offsets: list[int | None] = []
         self._ids: list[bytes | None] = []
         self._attempts: list[int | None] = []
@@ -155,7 +155,7 @@ class EventColumns:
             self._details.append(cast("dict[str, str]", told.detail))  # every value was found to be a text
 
     def taken(self) -> pa.RecordBatch:
-        """The batch, and begin anew."""
+        """The batch, and begin again."""
         told, which = self._told, _numbers(self._which)
         streams = [None if each.stream is None else self._streams.get(each.stream) for each in told]
         queues = [None if each.queue is None else self._queues.get(each.queue) for each in told]

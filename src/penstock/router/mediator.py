@@ -48,7 +48,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class ThinBody(msgspec.Struct, rename="camel"):
-    """What a target is told."""
+    """What a target receives."""
 
     message_id: str
 
@@ -127,7 +127,7 @@ class Delivery:
             return
         self.calls += 1
         self._epoch = self._breaker.epoch
-        # Signed anew: the first call may have taken longer than a target believes a signature's time.
+        # Signed again: the first call may have taken longer than a target believes a signature's time.
         self._headers = mediator.headers(self.item.pointer, self._body) or self._headers
         try:
             self._call = mediator.transport.post(
@@ -201,7 +201,7 @@ class Mediator:
         try:
             item.delivery = Delivery(self, item, done, breaker, headers, body)
         except Exception:
-            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it for ever
+            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it forever
             raise
         return None
 

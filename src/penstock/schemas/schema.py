@@ -33,7 +33,7 @@ class SchemaMismatch(Exception):
         return f"at {path}: " if path else ""
 
     def as_invalid_argument(self) -> InvalidArgument:
-        """What the caller is told of a message."""
+        """What the caller gets of a message."""
         return InvalidArgument(f"message does not match its schema: {self.location()}{self.reason}")
 
 

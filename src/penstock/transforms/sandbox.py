@@ -101,7 +101,7 @@ class Sandbox:
         with self._lock:
             self._turns.wait(source, turn)
             self._call_next()
-        turn.wait()  # not for ever: every call has a deadline
+        turn.wait()  # not forever: every call has a deadline
         child: _Child | None = None
         began = monotonic()
         try:

@@ -56,7 +56,7 @@ class Address:
         return self.scheme in {"https", "penstocks"}
 
     async def native(self, tls: ssl.SSLContext | None) -> tuple[int, bool]:
-        """(port, whether it has TLS) of the native protocol, asked for anew each time: a restart may have moved it.
+        """(port, whether it has TLS) of the native protocol, asked for again each time: a restart may have moved it.
 
         ConnectionError when what answers is no Penstock server.
         """

@@ -94,7 +94,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def principal(self) -> Principal:
-        """Who calls with this token."""
+        """The principal of this token."""
         kept = once_included(self.verbs) if self.rules < RULES else frozenset()
         return Principal(self.id, self.project, frozenset(self.verbs) | kept, self.patterns)
 

@@ -1,7 +1,7 @@
 """Cursors: named positions of readers outside the broker, and what they keep in the log.
 
-A cursor is not part of the event log: a reader of that log would hear of itself for ever. It is a note beside it, and losing the
-last of it does no harm, since a reader knows by itself where it goes on.
+A cursor is not part of the event log: a reader of that log would hear of itself forever. It is a note beside it, and losing the
+last of it does no harm, since a reader knows by itself where it continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
 
     def described(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
-        """What others are told of it."""
+        """What is published about it."""
         offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
         lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}
         return Cursor(name, offsets, lag, self.updated_at, self.holds)

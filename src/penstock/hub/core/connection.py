@@ -43,7 +43,7 @@ ABILITIES = (
     "presence",
     "flow-control",
 )
-"""What the hub tells a client it can do."""
+"""What the hub announces that it can do."""
 TOKEN_GRACE = 30_000_000
 """How long after its end a token may still be refreshed."""
 MAX_WHOLE = 1 << 53
@@ -85,7 +85,7 @@ def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
 
 
 def verified(state: HubState, session: Session, effect: Verify, identity: Identity, now: int) -> None:
-    """The session is somebody's, or goes on to be."""
+    """The session is somebody's, or continues to be."""
     if effect.is_refresh:
         _refreshed(state, session, effect, identity, now)
         return
@@ -134,7 +134,7 @@ def _refreshed(state: HubState, session: Session, effect: Verify, identity: Iden
             "invalid_token",
             "the token is another actor's",
             reason="wrong_actor",
-            resolution="refresh with a token of the same actor, or connect anew",
+            resolution="refresh with a token of the same actor, or connect again",
         )
         state.refuse(session, refusal, now, effect.request)
         return
@@ -160,7 +160,7 @@ def check_token(state: HubState, session: Session, now: int) -> None:
 
 
 def token_expired() -> Refusal:
-    """What a session is told whose token has run out."""
+    """The error of a session whose token has expired."""
     return Refusal(
         "unauthorized",
         "the token has expired",
@@ -179,7 +179,7 @@ def pause(state: HubState, context: CommandContext[Pause]) -> None:
 
 
 def resume(state: HubState, context: CommandContext[Resume]) -> None:
-    """Send what was held back, and go on."""
+    """Send what was held back, and continue."""
     session, now = context.session, context.now
     state.reply(context, FlowChanged(paused=False, queue_depth=len(session.held)))
     if session.is_paused:

@@ -49,7 +49,7 @@ def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
     given = request.message_id or None  # an empty one names nothing
     key: Key | None = None
     if given is not None:
-        # Clients number their publishes anew with each session, so neither actor nor id tells a repeat from a new message.
+        # Clients number their publishes again with each session, so neither actor nor id marks a repeat.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
         heard = state.seen.find(key, now)
         if heard is not None:
@@ -114,7 +114,7 @@ def lost(state: HubState, session: Session, effect: Append, refusal: Refusal, no
 
 
 def _waiting(state: HubState, session: Session, effect: Append) -> list[tuple[Session, Envelope]]:
-    """Who waits to hear what became of a message."""
+    """The session that waits for the outcome of a message."""
     heard = None if effect.key is None else state.seen.forget(effect.key)
     return [(session, effect.request)] if heard is None else heard.waiting
 

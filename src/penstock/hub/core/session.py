@@ -174,7 +174,7 @@ class Session:
         """Why the connection is to be closed, once what waits is written."""
         self.is_dirty = False
         self.is_warned = False
-        """Whether it was told that its token has run out."""
+        """Whether it was notified that its token has expired."""
         self.opened_at = self.heard_at = now
         self.full_at = 0
         """Of the rate limit."""
@@ -186,7 +186,7 @@ class Session:
         """The connection."""
 
     def enter(self, state: State) -> None:
-        """Go on to the next state."""
+        """Continue to the next state."""
         self.state = state
         self.is_open = state is State.CONNECTING or state is State.CONNECTED
         """Whether it may still be sent something. Asked for every message, so it is kept."""

@@ -69,7 +69,7 @@ class LogApi:
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         letters = _Question("Dead letters of a range of the event log, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         times = _Question("The first offset at or after an instant", (), requests.TimesAsked, _OFFSETS)
-        limits = _Question("How far a reader gets with so many bytes", (), requests.LimitsAsked, _OFFSETS)
+        limits = _Question("How far a reader gets with this many bytes", (), requests.LimitsAsked, _OFFSETS)
         return [
             *streams.both("/log/streams", self.streams),
             *messages.both("/log/messages", self.messages),
@@ -107,7 +107,7 @@ class LogApi:
         return json_response(requests.Offsets(await self._reads.call(offsets_at, scope, fields.times)))
 
     async def limits(self, request: Request) -> web.StreamResponse:
-        """How far so many bytes reach."""
+        """How far this many bytes reach."""
         fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
 

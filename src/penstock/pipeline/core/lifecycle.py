@@ -7,7 +7,7 @@
 A life begins with the first delivery, or with the end when there was none; a message that only waits has none yet. It is over
 when it is settled, and gives one row. Delivered again after that (a dead letter redriven, a subscription sought back), it lives
 again and gives another row. A first attempt in the midst of a life, or another message id at the same offset (a topic made
-anew), ends the old life unseen: it is `open`.
+again), ends the old life unseen: it is `open`.
 
 So that memory stays bounded, `Lives.expire` drops lives without news: they give an `open` row. What comes for one after
 that is late: it gives a row of its own, marked `is_late`, which knows the end and not the beginning.
@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 BUCKET = 4096
-"""So many neighbouring messages are folded together: one call and one stored state for all of them."""
+"""This many neighbouring messages are folded together: one call and one stored state for all of them."""
 
 ACKED, DEAD_LETTERED, DROPPED, OPEN = "acked", "dead_lettered", "dropped", "open"
 KINDS = ("published", "leased", ACKED, "nacked", "expired", "released", "extended", DEAD_LETTERED, DROPPED)
@@ -138,7 +138,7 @@ class _Run(msgspec.Struct, array_like=True, gc=False):
 
 
 class _StoredLives(msgspec.Struct, array_like=True):
-    """Lives as they are stored between two batches. The version is first, so that another format can be told from this one."""
+    """Lives as they are stored between two batches. The version is first, so that another format is recognized."""
 
     version: int
     lives: dict[str, dict[int, Life]]

@@ -133,7 +133,7 @@ class OptionReader:
 
 
 class Kind(Enum):
-    """What a point in a stream is told by."""
+    """What names a point in a stream."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -273,7 +273,7 @@ def column_names(view: str) -> tuple[str, ...]:
 
 
 def schema_of(options: SourceOptions) -> str:
-    """What Spark is told of the rows."""
+    """What Spark needs to know of the rows."""
     columns = dict(zip(column_names(options.view), VIEWS[options.view].split(", "), strict=True))
     return ", ".join(columns[name] for name in options.columns)
 

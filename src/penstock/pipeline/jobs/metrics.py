@@ -4,7 +4,7 @@ Deliveries and publishes are counted from the events, in the window in which the
 message (how it ended, how often it failed, how long it waited and was worked on) is counted from the lifecycle, in the window in
 which the message was settled, for the consumer that had it last; open lives do not count.
 Percentiles are `percentile_approx` with an accuracy of 10,000: a value that occurred, whose rank is wrong by at most 0.01 %.
-Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves for ever.
+Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves forever.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from penstock.router.core.tracker import DuplicateKind, Tracker
 
 
 class Routing(msgspec.Struct, gc=False):
-    """What is to be done with the messages of a batch that did not go in, and what is to be told."""
+    """What is to be done with the messages of a batch that did not go in, and what is to be reported."""
 
     accepted: int = 0
     pools: dict[str, Pool] = {}
@@ -27,7 +27,7 @@ class Routing(msgspec.Struct, gc=False):
     taken: dict[str, int] = {}
     """How many each of them has got."""
     redelivered: list[RoutedMessage] = []
-    """Messages in the router that their queue handed out again, with their new delivery: to be kept away, they go on."""
+    """Messages in the router that their queue delivered again, with their new delivery: to be kept away, they continue."""
     requeued: list[RoutedMessage] = []
     """Messages that are in the router under another id of a queue: to be acked."""
     repeated: list[RoutedMessage] = []
@@ -51,7 +51,7 @@ def route(
         chosen = _in_turn(pool, wanted, routing, now)
         room = pool.room
         if room < len(chosen):
-            # A batch that never fits is taken as far as it goes, or it would go round for ever.
+            # A batch that never fits is taken as far as it goes, or it would go round forever.
             fitting = room if len(chosen) > pool.capacity else 0
             routing.full[pool.code] = len(chosen) - fitting
             routing.refused += [(pool, item) for item in chosen[fitting:]]
@@ -99,7 +99,7 @@ def _by_pool(
 
 
 def _in_turn(pool: Pool, items: list[RoutedMessage], routing: Routing, now: int) -> list[RoutedMessage]:
-    """Those whose group does not wait for an earlier message that went back to its queue, or has no room while it waits."""
+    """Those whose group does not wait for an earlier message that returned to its queue, or has no room while it waits."""
     if pool.away == 0 and not pool.is_hold_limit_reached:
         return items
     chosen: list[RoutedMessage] = []

@@ -62,15 +62,15 @@ _FC_DURATION = _metric("fc_mediation_duration_seconds", "How long attempts took.
 
 _RECEIVED = _queue("messages_received_total", "Messages that came from the queue.")
 _CONSUMED = _queue("messages_consumed_total", "Messages that were acked at the queue.")
-_GIVEN_BACK = _queue("messages_failed_total", "Messages given back because they could not be delivered.")
-_DEFERRED = _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it.")
+_GIVEN_BACK = _queue("messages_failed_total", "Messages released because they could not be delivered.")
+_DEFERRED = _queue("messages_deferred_total", "Messages released because there was no room, or a target asked for it.")
 _DEAD = _queue("messages_dead_lettered_total", "Messages that are kept as dead letters, by reason.", "reason")
 _DEPTH = _queue("depth", "Messages in the queue.")
-_PENDING = _queue("pending", "Messages that can be handed out.")
-_NOT_VISIBLE = _queue("not_visible", "Messages that are handed out, or have to wait.")
+_PENDING = _queue("pending", "Messages that can be delivered.")
+_NOT_VISIBLE = _queue("not_visible", "Messages that are delivered, or have to wait.")
 
-_FC_PENDING = _metric("fc_queue_pending_messages", "Messages that can be handed out.", "queue")
-_FC_NOT_VISIBLE = _metric("fc_queue_in_flight_messages", "Messages that are handed out, or have to wait.", "queue")
+_FC_PENDING = _metric("fc_queue_pending_messages", "Messages that can be delivered.", "queue")
+_FC_NOT_VISIBLE = _metric("fc_queue_in_flight_messages", "Messages that are delivered, or have to wait.", "queue")
 _FC_RECEIVED = _metric("fc_consumer_messages_received_total", "Messages that came from the queue.", "consumer")
 _FC_OUTCOMES = _metric("fc_queue_messages_total", "What became of a queue's messages.", "queue", "outcome")
 

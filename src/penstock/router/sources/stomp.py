@@ -82,9 +82,9 @@ class FrameReader:
     def __init__(self) -> None:
         self._kept = bytearray()
         self._needed = 0
-        """So many bytes have to be there before it is worth looking again: a large body arrives in many pieces."""
+        """This many bytes have to be there before it is worth looking again: a large body arrives in many pieces."""
         self._seen = 0
-        """So many of the kept bytes hold no end of a body whose length was not said."""
+        """This many of the kept bytes hold no end of a body whose length was not said."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """What became whole by these bytes; NotStomp when they cannot be frames."""
@@ -189,7 +189,7 @@ class StompConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop does not say so
 
     def data_received(self, data: bytes) -> None:
-        """Sort what arrived: messages go on together, the rest is ours."""
+        """Sort what arrived: messages continue together, the rest is ours."""
         self._heard = True
         try:
             frames = self._reader.feed(data)
@@ -306,13 +306,13 @@ class StompConnection(asyncio.Protocol):
         self._timers[1] = self._loop.call_later(interval, self._watch, interval)
 
     def abort(self, problem: str) -> None:
-        """Break the connection: the owner is told why."""
+        """Break the connection: the owner gets the reason."""
         self._problem = problem
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close it; the owner is told nothing more."""
+        """Close it; the owner gets nothing more."""
         self._on_lost = lambda _problem: None
         self._on_messages = lambda _frames: None
         if self._transport is not None:

@@ -62,7 +62,7 @@ def call_in(data: bytes) -> Call:
 
 
 def _plain(value: Any, path: str) -> Any:
-    """A value as JSON gives it back."""
+    """A value in the form that JSON returns."""
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, _AS_THEY_ARE):

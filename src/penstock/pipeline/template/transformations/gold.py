@@ -1,4 +1,4 @@
-"""Gold: rates, percentiles and ratios in windows, computed anew with every run, so that they are always complete."""
+"""Gold: rates, percentiles and ratios in windows, computed again with every run, so that they are always complete."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

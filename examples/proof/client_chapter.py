@@ -114,13 +114,13 @@ class ClientDemo:
         def mail(order: int) -> None:  # a plain function runs in a thread
             tries[order] += 1
 
-        @worker.task("charges", retries=3, backoff=(BACKOFF, 60))
+        @worker.task("charges", max_retries=3, backoff=(BACKOFF, 60))
         async def charge(order: int) -> None:
             tries[order] += 1
             if tries[order] < 3:
                 raise BankBusy("try again")
 
-        @worker.task("invoices", retries=1, backoff=(BACKOFF, 60))
+        @worker.task("invoices", max_retries=1, backoff=(BACKOFF, 60))
         async def invoice(order: int) -> None:
             raise ValueError(f"order {order} has no address")
 

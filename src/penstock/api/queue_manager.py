@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.journal.core.events import Event
+from penstock.values.keywords import QueueSettings, with_specified_names
 from penstock.values.message import Batch, check_name, check_string, check_text, plain_text
 from penstock.values.policy import (
     MAX_COUNT,
@@ -93,16 +94,16 @@ class QueueManager(InProcessApi):
         self.defaults = QueueConfig() if defaults is None else defaults
         self._configs: dict[bytes, QueueConfig] = {}
 
-    def create(self, queue: str, config: QueueConfig | None = None, **settings: Any) -> None:
+    def create(self, queue: str, config: QueueConfig | None = None, **settings: Unpack[QueueSettings]) -> None:
         """Create a queue, with a QueueConfig or with settings of it by name: `create("tasks", max_retries=5)`.
 
         What is not named is as the manager's `defaults`. AlreadyExists when there is a queue of that name.
         """
         name = check_name(queue, "queue")
-        policy, spec = queue_settings(self.defaults, config, settings)
+        policy, spec = queue_settings(self.defaults, config, with_specified_names(settings, "ack_deadline_secs"))
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
-    def update(self, queue: str, **changes: Any) -> QueueConfig:
+    def update(self, queue: str, **changes: Unpack[QueueSettings]) -> QueueConfig:
         """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings.
 
         Leases keep their deadlines and waiting messages their delays.
@@ -110,7 +111,7 @@ class QueueManager(InProcessApi):
 
         def update(catalog: Catalog, now: int) -> Event:
             found = catalog.work_queue(queue)
-            policy, spec = queue_settings(changed(self._config(found.spec), changes))
+            policy, spec = queue_settings(changed(self._config(found.spec), with_specified_names(changes, "ack_deadline_secs")))
             return catalog.update_queue(found, policy, spec, now)
 
         self.broker.change(update)

@@ -344,12 +344,12 @@ def run_purge(found: argparse.Namespace) -> int:
 
 def run_pause(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).hold()))
+    return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).pause_delivery()))
 
 
 def run_resume(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).release()))
+    return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).resume_delivery()))
 
 
 def run_delete(found: argparse.Namespace) -> int:

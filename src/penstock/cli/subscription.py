@@ -233,12 +233,16 @@ def run_seek(found: argparse.Namespace) -> int:
 
 def run_pause(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).hold()))
+    return run(
+        found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).pause_delivery())
+    )
 
 
 def run_resume(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).release()))
+    return run(
+        found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).resume_delivery())
+    )
 
 
 def run_delete(found: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ from penstock.worker.core.call import Call, call_in
 from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats, text_of
 from penstock.worker.executor import Executor, QueueReader
 from penstock.worker.loop import ClientLoop
-from penstock.worker.task import Task, TaskOptions
+from penstock.worker.task import Task, TaskOptions, renamed_retries
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,11 +126,12 @@ class Worker:
         queue: str = "default",
         *,
         name: str | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         backoff: tuple[float, float] | float = (1, 300),
         time_limit: Duration | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
+        retries: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -138,26 +139,31 @@ class Worker:
         queue: str | Callable[P, R] = "default",
         *,
         name: str | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         backoff: tuple[float, float] | float = (1, 300),
         time_limit: Duration | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
+        retries: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
         """As a decorator: make a task of a function, or of a coroutine function. Its calls go through the named queue.
 
         `@worker.task` without parentheses takes the queue `default`.
 
-        `name`: what messages call it (default: the function's name). `retries`: how often a failed call is tried again (default:
-        what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`: seconds a
-        call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not started becomes a dead letter.
+        `name`: what messages call it (default: the function's name). `max_retries`: how often a failed call is tried again
+        (default: what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`:
+        seconds a call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not started becomes a
+        dead letter.
+        `retries` is deprecated: use `max_retries`.
         """
         if callable(queue):
             return self.task()(queue)
         check_name(queue, "queue")
         if not QUEUE_NAME.fullmatch(queue):
             raise InvalidArgument.of("queue", queue, "letters, digits and -._~+%/:@#", hint='@worker.task("emails")')
-        options = TaskOptions.of(retries=retries, backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl)
+        options = TaskOptions.of(
+            max_retries=renamed_retries(max_retries, retries), backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl
+        )
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
             if not callable(function):

@@ -21,10 +21,11 @@ unexport PYTHONDONTWRITEBYTECODE
 SERVER_STAMP := $(VENV)/.server-installed
 TEST_STAMP := $(VENV)/.test-installed
 BENCH_STAMP := $(VENV)/.bench-installed
+DOCS_STAMP := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo proof lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare screenshots build lock clean
+.PHONY: help setup setup-test demo proof lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare screenshots docs build lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,16 +47,21 @@ $(BENCH_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers
 	@sh scripts/setup $(VENV) bench
 	@touch $@
 
+$(DOCS_STAMP): $(SERVER_STAMP)
+	@sh scripts/setup $(VENV) docs
+	@touch $@
+
 demo: $(SERVER_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail, webhooks, browsers, Spark (ARGS=--help)
 	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m demo --install-spark "sh scripts/setup $(VENV) spark" $(ARGS)
 
 proof: $(TEST_STAMP) ## check 61 claims about every part, with real clients and kill -9 (4 minutes)
 	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m proof $(ARGS)
 
-lint: $(TEST_STAMP) ## check rules, formatting, imports, layout and types
+lint: $(TEST_STAMP) ## check rules, formatting, imports, layout, words and types
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m ruff format --check .
 	$(PYTHON_BIN) scripts/check_layout.py
+	$(PYTHON_BIN) scripts/check_words.py
 	$(PYTHON_BIN) -m mypy $(TYPED)
 
 format: $(TEST_STAMP) ## format the code, and fix what ruff can fix
@@ -107,6 +113,10 @@ bench-compare: $(BENCH_STAMP) ## compare the speed of this tree with BASE=<commi
 screenshots: $(TEST_STAMP) ## take the pictures of the console for README and docs (2 minutes)
 	$(PYTHON_BIN) -m tests.integration.console.screenshots docs/images
 
+docs: $(DOCS_STAMP) ## build the documentation into site/, with a reference made from the code; no other machine is asked
+	NO_MKDOCS_2_WARNING=1 $(PYTHON_BIN) -m mkdocs build --quiet
+	@echo "penstock: open site/index.html"
+
 build: $(TEST_STAMP) ## build the wheel into dist/
 	$(PYTHON_BIN) -m build --wheel --outdir dist
 
@@ -114,5 +124,5 @@ lock: $(SERVER_STAMP) ## renew requirements.lock, the exact versions that tests 
 	@sh scripts/lock $(VENV)
 
 clean: ## remove what the other targets made, except .venv
-	rm -rf dist build htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build htmlcov site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -41,13 +41,13 @@ class Shop:
         self.worker = Worker(pubsub=pubsub, concurrency=4)
         self._mail_tries: dict[str, int] = defaultdict(int)
 
-        @self.worker.task("invoices", retries=3, backoff=(0.01, 1), time_limit=10)
+        @self.worker.task("invoices", max_retries=3, backoff=(0.01, 1), time_limit=10)
         def invoice(customer: str, order: int, cents: int) -> None:  # blocking work: it runs in a thread
             if cents < 0:
                 raise Reject(f"order {order} has a price of {cents} cents")
             self.invoices.append(f"{customer}: order {order}, {cents / 100:.2f}")
 
-        @self.worker.task("mails", retries=3, backoff=(0.01, 1))
+        @self.worker.task("mails", max_retries=3, backoff=(0.01, 1))
         async def mail(customer: str, text: str) -> None:
             self._mail_tries[text] += 1
             if self._mail_tries[text] == 1:
@@ -83,7 +83,7 @@ async def shop_on(pubsub: PubSub) -> AsyncIterator[Shop]:
     )
     shop = Shop(pubsub)
     fulfilment.on("message", shop.handle)
-    fulfilment.on("error", shop.errors.append)  # the message goes back; the second time it dies
+    fulfilment.on("error", shop.errors.append)  # the message returns; the second time it dies
     await shop.worker.start()
     fulfilment.open()
     try:

@@ -35,7 +35,7 @@ def bill(message: bytes) -> None:
 
 
 def work_off_billing(queue: MessageQueue) -> None:
-    """Bill until nothing is left: acked when it worked, given back when it did not, dead after the third time."""
+    """Bill until nothing is left: acked when it worked, nacked when it did not, dead after the third time."""
     while batch := queue.pull("billing", max_messages=10):
         for message in batch:
             try:

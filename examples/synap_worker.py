@@ -24,7 +24,7 @@ def make_thumbnail(job: QueueMessage) -> None:
 
 
 async def work(client: SynapClient, worker: str) -> None:
-    """Lease, do, settle. What fails is given back; after `max_retries` the server keeps it as a dead letter."""
+    """Lease, do, settle. What fails is nacked; after `max_retries` the server keeps it as a dead letter."""
     while job := await client.queue.consume(QUEUE, worker):
         try:
             make_thumbnail(job)

@@ -1,7 +1,7 @@
 """A worker: takes jobs from a queue by priority, retries what fails, and leaves the rest as dead letters.
 
 Run it as `python examples/worker.py [DATA_DIRECTORY]`. Without a directory it works in memory. It ends when no job came for a
-second and none is waiting for its retry; a real worker would go on.
+second and none is waiting for its retry; a real worker would continue.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Flaky:
 
 
 def work(queues: QueueManager, do: Callable[[dict[str, Any]], None]) -> None:
-    """Lease, do, settle. What raises is given back with its error; the queue decides whether it gets another try."""
+    """Lease, do, settle. What raises is nacked with its error; the queue decides whether it gets another try."""
     while True:
         message = queues.consume(QUEUE, WORKER, timeout=1)
         if message is None:

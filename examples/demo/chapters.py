@@ -94,10 +94,10 @@ async def break_a_webhook(shop: Shop) -> None:
     screen.step("The partner's webhook fails: its circuit breaker opens")
     async with shop.selling():
         shop.partner.behaviour = respond(503)
-        screen.say("The endpoint answers 503 to every call. Everything else goes on.")
+        screen.say("The endpoint answers 503 to every call. Everything else continues.")
         await _until_breaker(shop, "OPEN")
         billed = len(shop.billed)
-        await shop.until(lambda: len(shop.billed) > billed + 200, "billing goes on")
+        await shop.until(lambda: len(shop.billed) > billed + 200, "billing continues")
         screen.proves("the breaker is open: calls stop, webhooks wait in order, and 200 more orders were billed", True)
         screen.step("It recovers")
         shop.partner.behaviour = respond()

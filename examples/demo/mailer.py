@@ -21,7 +21,7 @@ class MailRefused(Exception):
     """The mail server does not take a mail."""
 
 
-@worker.task(QUEUE, retries=2, backoff=(0.5, 2))
+@worker.task(QUEUE, max_retries=2, backoff=(0.5, 2))
 def confirm_order(to: str, order: int) -> None:
     """Send the mail that confirms an order."""
     if to.endswith(BROKEN_DOMAIN) and not Path(os.environ[REPAIRED]).exists():

@@ -91,7 +91,7 @@ class ClientDemo:
         screen.proves("the events of every customer came in the order they were published", not events.out_of_order)
         backlog = (await subscription.stats()).backlog
         screen.proves(
-            "the connection was lost, publishers and stream went on by themselves, and nothing is left",
+            "the connection was lost, publishers and stream continued by themselves, and nothing is left",
             bool(events.cuts) and backlog == 0,
             (events.cuts, backlog),
         )
@@ -114,13 +114,13 @@ class ClientDemo:
         def mail(order: int) -> None:  # a plain function runs in a thread
             tries[order] += 1
 
-        @worker.task("charges", retries=3, backoff=(BACKOFF, 60))
+        @worker.task("charges", max_retries=3, backoff=(BACKOFF, 60))
         async def charge(order: int) -> None:
             tries[order] += 1
             if tries[order] < 3:
                 raise BankBusy("try again")
 
-        @worker.task("invoices", retries=1, backoff=(BACKOFF, 60))
+        @worker.task("invoices", max_retries=1, backoff=(BACKOFF, 60))
         async def invoice(order: int) -> None:
             raise ValueError(f"order {order} has no address")
 
@@ -196,7 +196,7 @@ class Events:
                 self.half_confirmed.set()
 
     def receive(self, message: IncomingMessage) -> None:
-        """One event. A number may come again, since an ack may die with the server; none may be passed over."""
+        """One event. A number may be redelivered, since an ack may die with the server; none may be passed over."""
         number, customer = int(message.data), message.ordering_key
         self.out_of_order += number > self._next[customer]
         self._next[customer] = max(self._next[customer], number + 1)
@@ -230,7 +230,7 @@ class MortalServer:
         await self._start(port=self._process.port, grpc_port=self._process.grpc_port, native_port=self._process.native_port)
 
     async def _start(self, **ports: int) -> None:
-        # In a thread: the client goes on meanwhile.
+        # In a thread: the client continues meanwhile.
         serve = serving(self._directory, **self._options, **ports)
         self._process = await asyncio.to_thread(self._processes.enter_context, serve)
 
@@ -258,7 +258,7 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def _soon(claim: str) -> AsyncIterator[None]:
-    """What happens inside does not take for ever."""
+    """What happens inside does not take forever."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield

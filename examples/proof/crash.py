@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 120
 
 
 class Crash:
-    """What one killed process had been told was safe."""
+    """What one killed process had as confirmed."""
 
     def __init__(self, confirmed: list[str], is_killed: bool, is_second_refused: bool) -> None:
         self.confirmed = confirmed

@@ -94,14 +94,14 @@ class Load:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Hand so many messages for each key to the client, which sends them in batches of its own."""
+        """Hand messages for each key to the client, which sends them in batches of its own."""
         for number in range(self.sent // len(self._keys), self.sent // len(self._keys) + count):
             for key in self._keys:
                 self._google.publisher.publish(self._topic, b"%d" % number, ordering_key=key).add_done_callback(self._settled)
                 self.sent += 1
 
     def wait(self, count: int) -> None:
-        """Until so many were confirmed."""
+        """Until enough were confirmed."""
         with self._changed:
             enough = self._changed.wait_for(lambda: len(self.confirmed) >= count or self.failed, PATIENCE)
         if not enough or self.failed:

@@ -30,7 +30,7 @@ class HubDemo:
         """All steps, in order; none where libraries are missing."""
         if missing_extras():
             return  # the server's own steps have said it
-        logging.getLogger("penstock").addHandler(logging.NullHandler())  # a gap is told there too; here it is shown
+        logging.getLogger("penstock").addHandler(logging.NullHandler())  # a gap is logged there too; here it is shown
         data = self.directory / "data"
         with serving(data, **OPTIONS) as server:
             asyncio.run(self._first_life(server.url))
@@ -68,7 +68,7 @@ class HubDemo:
                 all([one.data for one in messages] == [{"line": number} for number in range(EACH)] for messages in found),
             )
             screen.proves(
-                "the publisher is told how many there were", answer.subscriber_count == LISTENERS, answer.subscriber_count
+                "the publisher learns how many there were", answer.subscriber_count == LISTENERS, answer.subscriber_count
             )
             screen.proves("who sent it is stamped by the hub", {one.sender for one in found[0]} == {"@(demo/writer)"})
 
@@ -96,7 +96,7 @@ class HubDemo:
             async with HubClient(url) as client, client.subscribe("chat/desk", since=lost) as messages:
                 await writer.publish("chat/desk", "after")
                 [one] = await _some(messages, 1)
-            screen.proves("one whose position nobody knows is told that there is a gap", one.gap is not None, one)
+            screen.proves("one whose position is unknown is notified of a gap", one.gap is not None, one)
 
     async def bridge(self, url: str) -> None:
         """The same messages for browsers and for services."""
@@ -132,6 +132,6 @@ class HubDemo:
 
 
 async def _some(messages: HubMessages, number: int) -> list[HubMessage]:
-    """So many messages, or TimeoutError."""
+    """This many messages, or TimeoutError."""
     async with asyncio.timeout(PATIENCE):
         return [await messages.get() for _ in range(number)]

@@ -38,7 +38,7 @@ from proof.server_chapter import ServerDemo
 PATIENCE = 60.0  # seconds that a step waits at most for what must come sooner
 KILLS = (500, 1_000, 1_500, 2_000, 5_000)
 YOURSELF = (
-    "Start a server yourself (docs/quickstart.md goes on from there):",
+    "Start a server yourself (docs/quickstart.md continues from there):",
     "  .venv/bin/penstock serve",
     '  async with PubSub("http://127.0.0.1:8085") as pubsub: ...',
     "  open http://127.0.0.1:8085/docs, or export PUBSUB_EMULATOR_HOST=127.0.0.1:8085",
@@ -209,7 +209,7 @@ class Demo:
         screen.proves("the queue and its dead letters are empty", (stats.depth, stats.dead_letters) == (0, 0), stats)
 
     def life(self) -> None:
-        """The event log tells it all."""
+        """The event log has all of it."""
         screen = self.screen
         screen.step("The whole life of that message")
         events = self.broker.history(self.failed_id)
@@ -321,7 +321,7 @@ class Demo:
         )
 
     def _charge(self, message: QueueMessage) -> str:
-        """The whole of a worker: do it, then ack; give it back when it fails."""
+        """The whole of a worker: do it, then ack; release it when it fails."""
         try:
             self.gateway.charge(message.payload)
         except GatewayDown as error:

@@ -1,4 +1,4 @@
-"""The pipeline's part of the proof: traffic on a server, Spark archives and measures it, is killed, and goes on."""
+"""The pipeline's part of the proof: traffic on a server, Spark archives and measures it, is killed, and continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from proof.server_chapter import Addressed, missing_extras, serving
 if TYPE_CHECKING:
     from penstock.testing.server import ServerProcess
 
-BATCH, PAUSE = 20, 0.1  # so many orders, and again after so many seconds
+BATCH, PAUSE = 20, 0.1  # orders in a batch, and seconds between batches
 LOOKS = 4  # at the growing lake
 SHOWN = 12  # windows: a minute
 PATIENCE = 600.0  # seconds that Spark may take to start, and to finish, on a busy machine
@@ -149,7 +149,7 @@ class PipelineDemo:
         """What was cut off is finished: every row once."""
         screen = self.screen
         screen.step("The pipeline, killed and started again: every row exactly once")
-        screen.say("`penstock pipeline run --once` goes on from where the dead one was, takes all there is, and ends.")
+        screen.say("`penstock pipeline run --once` continues from where the dead one was, takes all there is, and ends.")
         job = await self._start("run", "--once", "--endpoint", server.url, *FLAGS)
         code, errors = await _ended(job)
         screen.proves("it ended by itself, with exit code 0", code == 0, (code, errors[-500:]))

@@ -151,7 +151,7 @@ class RouterDemo:
         await _until(missing, lambda found: not found, "everything that waited is delivered")
         took = (monotonic() - started) / SECOND
         screen.say(
-            "It answers 200 again, and orders go on coming. Calls find it out, one at a time; three that succeed close the"
+            "It answers 200 again, and orders continue coming. Calls find it out, one at a time; three that succeed close the"
             f" breaker after {closed:.1f} s. The last order is delivered after {took:.1f} s."
         )
         done = [request.message_id for request in shop.requests if request.status == 200]
@@ -177,7 +177,7 @@ class RouterDemo:
         )
         [letter] = letters
         screen.proves(
-            "it is not lost, and not tried for ever: it is a dead letter of its queue",
+            "it is not lost, and not tried forever: it is a dead letter of its queue",
             (letter.message.message_id, letter.reason, letter.attempts) == (sent, "undeliverable", 1),
             letter,
         )

@@ -100,12 +100,12 @@ class ServerDemo:
     def queues(self, server: ServerProcess) -> None:
         """Priorities and retries, with the SDK that others wrote."""
         screen = self.screen
-        screen.say("A queue over HTTP, with the unmodified SDK: put, take, ack; a job that fails once comes again.")
+        screen.say("A queue over HTTP, with the unmodified SDK: put, take, ack; a job that fails once is redelivered.")
         rows = asyncio.run(_work(server.url))
         screen.table(["taken", "priority", "retries", "outcome"], rows)
         wanted = [
             ("alarm", 9, 0, "acked"),
-            ("invoice", 5, 0, "given back"),
+            ("invoice", 5, 0, "released"),
             ("invoice", 5, 1, "acked"),
             ("report", 1, 0, "acked"),
         ]
@@ -117,7 +117,7 @@ class ServerDemo:
 
         screen = self.screen
         screen.say(
-            f"All it was told: PUBSUB_EMULATOR_HOST={server.grpc}. It publishes with ordering keys and streams deliveries."
+            f"Its only setting: PUBSUB_EMULATOR_HOST={server.grpc}. It publishes with ordering keys and streams deliveries."
         )
         with client_errors(), Google(server.grpc) as google:
             orders, graveyard = google.topic("orders"), google.topic("graveyard")
@@ -159,7 +159,7 @@ class ServerDemo:
             name = message.data.decode()
             attempts[name] += 1
             if name == "bob 1":
-                acked.pop("bob 2", None)  # comes again after it, as a later message of the same key
+                acked.pop("bob 2", None)  # is redelivered after it, as a later message of the same key
                 message.nack()
             else:
                 acked[name] = "acked"
@@ -265,5 +265,5 @@ async def _work(url: str) -> list[tuple[str, int, int, str]]:
             name, is_failing = message.payload["do"], message.payload["do"] == "invoice" and not message.retries
             settle = client.queue.nack if is_failing else client.queue.ack
             await settle("jobs", message.id)
-            rows.append((name, message.priority, message.retries, "given back" if is_failing else "acked"))
+            rows.append((name, message.priority, message.retries, "released" if is_failing else "acked"))
     return rows

@@ -51,7 +51,7 @@ async def main(server: str) -> None:
                     "messageGroupId": order.partition("-")[0],  # the orders of a customer are delivered in order
                 }
             )
-        while (stats := await queue.stats()).acked_total + stats.dead_letters < len(PRICES):  # noqa: ASYNC110  # no event tells it
+        while (stats := await queue.stats()).acked_total + stats.dead_letters < len(PRICES):  # noqa: ASYNC110  # no event reports it
             await asyncio.sleep(0.05)
         for customer in ("ann", "bob"):
             print(f"{customer}:", ", ".join(f"{order} {status}" for order, status in SEEN if order.startswith(customer)))

@@ -25,7 +25,7 @@
     │   ├── UnsupportedFormat      the data directory is of a newer version, or has to be migrated first
     │   ├── StreamReplaced         the stream was deleted and made again since it was read
     │   ├── OpenedBeforeFork       by the parent process; a child has to open its own
-    │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` goes on
+    │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` continues
     ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
     ├── OutOfRange (11)            an offset or a time that the log does not hold
     ├── Unimplemented (12)         a command that this API does not know
@@ -376,7 +376,7 @@ class StreamReplaced(FailedPrecondition):
 
 
 class AckDeadlineExceeded(FailedPrecondition):
-    """The lease ran out before it was settled; the message went back to its queue, or died."""
+    """The lease ran out before it was settled; the message returned to its queue, or died."""
 
     reason = "ack_deadline_exceeded"
     hint = "settle sooner, or consume with a longer ack_deadline"
@@ -528,7 +528,7 @@ class ArrowUnavailable(Unimplemented):
 
 
 class Unauthenticated(PenstockError):
-    """Nobody knows who calls: there is no token, or one that is unknown, revoked or expired."""
+    """The caller is unknown: there is no token, or one that is unknown, revoked or expired."""
 
     code = 16
     reason = "unauthenticated"
@@ -554,7 +554,7 @@ class Unavailable(PenstockError):
 
 
 class JournalUnavailable(Unavailable):
-    """The journal cannot write. Nothing of this call was stored; consuming goes on, and publishing will when writing does."""
+    """The journal cannot write. Nothing of this call was stored; consuming continues, and publishing will when writing does."""
 
     reason = "journal_unavailable"
     hint = "free disk space or repair the device; the broker tries again by itself"
@@ -569,7 +569,7 @@ class JournalUnavailable(Unavailable):
 
 
 class ServerUnreachable(Unavailable):
-    """There is no connection to the server, for longer than the client was told to try."""
+    """There is no connection to the server, for longer than the client may try."""
 
     reason = "server_unreachable"
 

@@ -5,15 +5,16 @@ import os
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import penstock
 from penstock.client.handlers import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
-from penstock.client.options import PublishOptions
+from penstock.client.options import PublishOptions, StreamKeywords, SubscriptionKeywords
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
+from penstock.values.keywords import QueueSettings, SubscriptionChanges
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
@@ -137,10 +138,10 @@ class PubSub:
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
 
-    def subscription(self, name: str, *, topic: str | None = None, **options: Any) -> Subscription:
+    def subscription(self, name: str, *, topic: str | None = None, **options: Unpack[SubscriptionKeywords]) -> Subscription:
         """The subscription of that name: the same object each time; options that are given again change it."""
 
-    def queue(self, name: str, **options: Any) -> WorkQueue:
+    def queue(self, name: str, **options: Unpack[StreamKeywords]) -> WorkQueue:
         """The work queue of that name: the same object each time; options that are given again change it."""
 
     def schema(self, name: str) -> Schema:
@@ -265,7 +266,7 @@ class Consumer(Generic[M]):
     def stream(self) -> MessageStream:
         """The stream behind it."""
 
-    def set_options(self, **options: Any) -> None:
+    def set_options(self, **options: Unpack[StreamKeywords]) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
 
     def __iter__(self) -> Iterator[M]:
@@ -281,7 +282,7 @@ class Consumer(Generic[M]):
 class Subscription(Consumer[IncomingMessage]):
     topic_name: str | None
 
-    def set_options(self, **options: Any) -> None:
+    def set_options(self, **options: Unpack[SubscriptionKeywords]) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will make it."""
 
     def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
@@ -297,8 +298,8 @@ class Subscription(Consumer[IncomingMessage]):
         there. Of `options`, those at their defaults do not count as given.
         """
 
-    def update(self, **changes: Any) -> SubscriptionMetadata:
-        """Change options of `SubscriptionOptions` by name; what is not named stays. Order and filter cannot change."""
+    def update(self, **changes: Unpack[SubscriptionChanges]) -> SubscriptionMetadata:
+        """Change options by name; what is not named stays. Order and filter cannot change."""
 
     def exists(self) -> bool:
         """Whether there is such a subscription."""
@@ -324,11 +325,17 @@ class Subscription(Consumer[IncomingMessage]):
     def explain_backlog(self, limit: int = 20) -> list[Unsettled]:
         """The oldest unsettled messages, and what keeps each."""
 
+    def pause_delivery(self) -> None:
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
+
+    def resume_delivery(self) -> None:
+        """Resume delivery."""
+
     def hold(self) -> None:
-        """Pause delivery to all consumers until `release`."""
+        """Deprecated: use `pause_delivery`."""
 
     def release(self) -> None:
-        """Resume delivery."""
+        """Deprecated: use `resume_delivery`."""
 
 class Topic:
     name: str
@@ -357,8 +364,11 @@ class Topic:
     def delete(self) -> None:
         """Delete it; its subscriptions are detached."""
 
-    def subscription(self, name: str, **options: Any) -> Subscription:
-        """The subscription of that name, of this topic: the same object each time. See `SubscriberOptions` for the options."""
+    def subscription(self, name: str, **options: Unpack[SubscriptionKeywords]) -> Subscription:
+        """The subscription of that name, of this topic: the same object each time.
+
+        The options are those of `SubscriberOptions`, for receiving, and of `SubscriptionOptions`, for `create`.
+        """
 
     def subscriptions(self) -> list[SubscriptionMetadata]:
         """The subscriptions of this topic."""
@@ -444,23 +454,25 @@ class WorkQueue(Consumer[QueueTask]):
     ) -> list[QueueTask]:
         """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
         them; without it every `WorkQueue` object is one.
         """
 
     def peek(self) -> QueueMessage | None:
         """The message that would be consumed next; None when none is ready."""
 
-    def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
-        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
+    def create(
+        self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Unpack[QueueSettings]
+    ) -> WorkQueue:
+        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, ack_deadline=60)`.
 
         By name, settings that are not given are as the server's defaults.
         With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
         QueueConfig, settings at their defaults do not count as given.
         """
 
-    def update(self, **changes: Any) -> QueueConfig:
-        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings."""
+    def update(self, **changes: Unpack[QueueSettings]) -> QueueConfig:
+        """Change settings by name; what is not named stays. Returns all settings."""
 
     def exists(self) -> bool:
         """Whether there is such a queue."""
@@ -480,11 +492,17 @@ class WorkQueue(Consumer[QueueTask]):
     def purge(self) -> int:
         """Remove all waiting messages; returns how many."""
 
+    def pause_delivery(self) -> None:
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
+
+    def resume_delivery(self) -> None:
+        """Resume delivery."""
+
     def hold(self) -> None:
-        """Pause delivery to all consumers until `release`."""
+        """Deprecated: use `pause_delivery`."""
 
     def release(self) -> None:
-        """Resume delivery."""
+        """Deprecated: use `resume_delivery`."""
 
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages that could not be processed, and why, oldest first."""

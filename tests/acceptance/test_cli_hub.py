@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_with_a_summary_and_how_to_go_on(penstock: Penstock) -> N
         _, err = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 130
-    found = re.fullmatch(r"1 message in [\d.]+ m?s; to go on from here: --since (\S+)\n", err)
+    found = re.fullmatch(r"1 message in [\d.]+ m?s; to continue from here: --since (\S+)\n", err)
     assert found is not None, err
     penstock.good("hub publish chat/lobby two 3")
 

@@ -51,7 +51,7 @@ async def play(url: str) -> Scene:
         await first.ack_with_response()
         await second.nack_with_response()
         await keyed.pull(1, ack_deadline=600)
-        await audit.hold()
+        await audit.pause_delivery()
         queue = await pubsub.queue("tasks").create()
         tasks = [await queue.publish(b"job") for _ in range(2)]
         [task] = await queue.consume(1)

@@ -89,7 +89,7 @@ WITHOUT_SERVER = [
     ("publish t --lines --count 2", 2, "penstock: --lines is given together with --count"),
     ("pull", 2, "penstock pull: the following arguments are required: SUBSCRIPTION"),
     ("pull s --max many", 2, "penstock pull: argument --max: 'many' is not a whole number, 1 or more"),
-    ("pull s --wait 2m", 2, "penstock pull: argument --wait: '2m' is more than a minute; --follow waits for ever"),
+    ("pull s --wait 2m", 2, "penstock pull: argument --wait: '2m' is more than a minute; --follow waits forever"),
     ("pull s --follow --no-ack", 2, "penstock pull: argument --no-ack: not allowed with argument --follow"),
     ("pull s --folow", 2, "penstock pull: unknown flag --folow; did you mean --follow?"),
     ("pull s --format yaml", 2, "penstock pull: unknown format 'yaml'; known: text, json, raw"),

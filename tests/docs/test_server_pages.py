@@ -64,11 +64,10 @@ def test_the_routers_page_does_what_it_shows(tmp_path: Path) -> None:
         walk.follow(read("docs/router.md").replace("pip install", "true pip install"))
 
 
-def test_the_readme_does_with_a_server_what_it_shows(tmp_path: Path) -> None:
+def test_the_first_task_of_a_worker_runs_as_shown(tmp_path: Path) -> None:
     with Walk(tmp_path) as walk:
-        for heading in ("The server", "Workers", "The command line"):
-            walk.follow(section(read("README.md"), heading))
-        walk.follow(f"```console\n$ {WORKER_IS_DONE}\n```\n")
+        walk.follow(section(read("docs/workers.md"), "The first task"))
+        walk.follow(f"```console\n$ export PENSTOCK_SERVER=http://127.0.0.1:8085\n$ {WORKER_IS_DONE}\n```\n")
 
 
 @pytest.mark.long

@@ -56,7 +56,7 @@ _SHAPES = (
     (r"--since \S+:\d+", "--since POSITION"),
     (r"\+\d+(?:\.\d+)? (?:µs|ms|s)\b", "AFTER"),
     (r"\b(messages?) in \d+(?:\.\d+)? (?:ms|s)\b", "\\1 in SPAN"),
-    (r"\b\d+\.\d\d? s\b", "SECONDS"),
+    (r"\b\d+\.\d\d? ?s\b", "SECONDS"),
     (r"\bup \d+ s\b", "UPTIME"),
     (r"\b127\.0\.0\.1:[3-6]\d{4}\b(?!/)", "FREE-PORT"),
     (r"\b(OPEN|CLOSED|HALF_OPEN)( +\d+){3}", "BREAKER \\1"),

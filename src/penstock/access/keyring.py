@@ -49,7 +49,7 @@ class Keyring:
         return f"<keyring {str(self._path)!r}, {len(self._known)} tokens>"
 
     def authenticate(self, secret: str | None, now: int) -> Principal:
-        """Who calls with this secret.
+        """The principal of this secret.
 
         Raises:
             Unauthenticated: there is no secret, or it is malformed, unknown, revoked or expired.
@@ -100,7 +100,7 @@ class Keyring:
             )
 
     def _look_again(self, now: int, interval: int) -> None:
-        """Look whether the file has changed, if the last look was so long ago. A clock that was set back must not stop it."""
+        """Look whether the file has changed, if the last look was this long ago. A clock that was set back must not stop it."""
         if self._checked is None or not 0 <= now - self._checked < interval:
             self._refresh()
             self._checked = now

@@ -55,7 +55,7 @@ class Feeds:
     ) -> Feed:
         """Begin to deliver. `owner` is who the feed lives with: a consumer that comes back under another leaves the old one.
 
-        `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and goes back.
+        `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and returns.
         """
         check_name(consumer, "consumer")
         self.aio.advance()
@@ -77,7 +77,7 @@ class Feeds:
         return self._open.get((feed.number, feed.identity)) or [feed]
 
     def drop(self, feed: Feed, *, keep_seconds: float) -> None:
-        """Forget a feed. With the last of its consumer, what that holds goes back, after so long."""
+        """Forget a feed. With the last of its consumer, what that holds returns, after this long."""
         key = (feed.number, feed.identity)
         feeds = self._open.get(key, [])
         if feed in feeds:
@@ -149,7 +149,7 @@ class Feed(StreamConsumer):
         self.wake()
 
     def close(self, *, keep: bool = False) -> None:
-        """End it. What the consumer holds goes back with its last feed, unless it is to be kept."""
+        """End it. What the consumer holds returns with its last feed, unless it is to be kept."""
         if not self.is_over:
             self.stop()
             self._feeds.drop(self, keep_seconds=GRACE_SECONDS if keep else 0)
@@ -237,7 +237,7 @@ class Feed(StreamConsumer):
             return -1
         holding = self.holding()
         if holding is None or limits.is_paused:
-            return 0  # nothing is taken, but who waits hears that there is nothing to wait for any more
+            return 0  # nothing is taken, but waiting calls learn that there is nothing to wait for any more
         held, size = holding
         if held >= limits.max_messages or size >= limits.max_bytes:
             return -1  # of many feeds with a backlog, most that look are full
@@ -265,7 +265,7 @@ def opened(queue: QueueDescription) -> Opened:
 
 
 def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
-    """Nacks that say the same, and their receipts: a stream that closes gives back a thousand at once."""
+    """Nacks that say the same, and their receipts: a stream that closes releases a thousand at once."""
     found: dict[tuple[object, ...], tuple[Nack, list[int]]] = {}
     for one in nacks:
         found.setdefault((one.requeue, one.error, one.delay, one.unseen), (one, []))[1].append(one.receipt)
@@ -275,7 +275,7 @@ def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
 def _nack(given: Nack) -> Settlement:
     if given.unseen:
         return GIVE_BACK
-    # The text of an exception may hold half a character (the name of a file can); its message must still go back.
+    # The text of an exception may hold half a character (the name of a file can); its message must still return.
     error = given.error[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode() if given.error else None
     delay = None if given.delay is None else micros(given.delay, "delay", maximum=366 * 86_400)
     return nack(requeue=given.requeue, error=error, delay=delay)

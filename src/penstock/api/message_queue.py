@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from penstock.durations import instant, micros
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.ids import ack_prefix
 from penstock.journal.core.events import Event
+from penstock.values.keywords import SubscriptionChanges, with_specified_names
 from penstock.values.message import Message, check_name, check_string
 from penstock.values.policy import MAX_COUNT, Policy, SubscriptionOptions, as_plain, changed, check_count, subscription_policy
 from penstock.values.subscription import (
@@ -102,7 +103,7 @@ class MessageQueue(InProcessApi):
         policy, spec = subscription_settings(topic, options, durable=self.broker.is_durable)
         self.broker.change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
-    def update_subscription(self, subscription_name: str, **changes: Any) -> None:
+    def update_subscription(self, subscription_name: str, **changes: Unpack[SubscriptionChanges]) -> None:
         """Change options of `SubscriptionOptions` by name; what is not named stays. Leases keep their deadlines.
 
         Order and filter are for life. What the Google Pub/Sub API has created or changed can only be changed there.
@@ -116,7 +117,7 @@ class MessageQueue(InProcessApi):
                     f"subscription {subscription_name!r} has settings of the Google Pub/Sub API",
                     hint="change it with UpdateSubscription of that API",
                 )
-            options = changed(spec.options, changes, fixed=FIXED_OPTIONS)
+            options = changed(spec.options, with_specified_names(changes, "ack_deadline_seconds"), fixed=FIXED_OPTIONS)
             policy, stored = subscription_settings(spec.topic, options, durable=self.broker.is_durable)
             return catalog.update_queue(queue, policy, stored, now)
 
@@ -184,7 +185,7 @@ class MessageQueue(InProcessApi):
         settle_one(self.broker, ack_id, extension(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
-        """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
+        """Set a delivery's deadline to now + seconds; 0 releases it at once, as Google's API does."""
         settle_one(self.broker, ack_id, new_deadline(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def seek(
@@ -216,11 +217,11 @@ class MessageQueue(InProcessApi):
         self.broker.change(lambda catalog, now: catalog.delete_snapshot(name, now))
 
     def pause(self, subscription: str) -> None:
-        """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
+        """Pause delivery until `resume`; leases, deadlines and publishing continue."""
         self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
 
     def resume(self, subscription: str) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
 
     def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:

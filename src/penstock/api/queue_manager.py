@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.journal.core.events import Event
+from penstock.values.keywords import QueueSettings, with_specified_names
 from penstock.values.message import Batch, check_name, check_string, check_text, plain_text
 from penstock.values.policy import (
     MAX_COUNT,
@@ -49,7 +50,7 @@ from penstock.values.queue import (
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 366 * 86_400
 MAX_CONFIGS = 1_000
-"""So many settings are kept decoded; those of queues that are long gone must not stay forever."""
+"""This many settings are kept decoded; those of queues that are long gone must not stay forever."""
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
@@ -93,16 +94,16 @@ class QueueManager(InProcessApi):
         self.defaults = QueueConfig() if defaults is None else defaults
         self._configs: dict[bytes, QueueConfig] = {}
 
-    def create(self, queue: str, config: QueueConfig | None = None, **settings: Any) -> None:
+    def create(self, queue: str, config: QueueConfig | None = None, **settings: Unpack[QueueSettings]) -> None:
         """Create a queue, with a QueueConfig or with settings of it by name: `create("tasks", max_retries=5)`.
 
         What is not named is as the manager's `defaults`. AlreadyExists when there is a queue of that name.
         """
         name = check_name(queue, "queue")
-        policy, spec = queue_settings(self.defaults, config, settings)
+        policy, spec = queue_settings(self.defaults, config, with_specified_names(settings, "ack_deadline_secs"))
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
-    def update(self, queue: str, **changes: Any) -> QueueConfig:
+    def update(self, queue: str, **changes: Unpack[QueueSettings]) -> QueueConfig:
         """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings.
 
         Leases keep their deadlines and waiting messages their delays.
@@ -110,7 +111,7 @@ class QueueManager(InProcessApi):
 
         def update(catalog: Catalog, now: int) -> Event:
             found = catalog.work_queue(queue)
-            policy, spec = queue_settings(changed(self._config(found.spec), changes))
+            policy, spec = queue_settings(changed(self._config(found.spec), with_specified_names(changes, "ack_deadline_secs")))
             return catalog.update_queue(found, policy, spec, now)
 
         self.broker.change(update)
@@ -259,7 +260,7 @@ class QueueManager(InProcessApi):
         error: str | None = None,
         delay: Duration | None = None,
     ) -> Failures:
-        """Give back those that are held, as `nack` does; returns, by id, why the others could not be.
+        """Nack those that are held, as `nack` does; returns, by id, why the others could not be.
 
         `delay` is how long they wait for their next try, in place of what the queue's retry policy says.
         """
@@ -286,11 +287,11 @@ class QueueManager(InProcessApi):
         return event.count if event is not None else 0
 
     def pause(self, queue: str) -> None:
-        """Hand out nothing until `resume`."""
+        """Pause delivery until `resume`."""
         self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(True, now))
 
     def resume(self, queue: str) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(False, now))
 
     def stats(self, queue: str) -> QueueStats:
@@ -321,7 +322,7 @@ class QueueManager(InProcessApi):
         return work_queues.dead_letters(self.broker, queue, limit, _some_ids(message_ids), max_bytes)
 
     def dead_letter_ids(self, queue: str) -> Ids:
-        """The ids of the dead letters of a queue, oldest first: for who reads many of them piece by piece."""
+        """The ids of the dead letters of a queue, oldest first: for readers of long lists."""
         return work_queues.dead_letter_ids(self.broker, queue)
 
     def retry_dead_letter(self, queue: str, message_id: str) -> None:

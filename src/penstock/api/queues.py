@@ -180,7 +180,7 @@ class QueueOperations:
         consumer: str | None = None,
         delay: float | None = None,
     ) -> dict[str, str]:
-        """Give messages back, for another try or to the dead letters; returns, by id, why some could not be.
+        """Nack messages, for another try or to the dead letters; returns, by id, why some could not be.
 
         `delay` (seconds) replaces the retry policy's.
         """
@@ -288,7 +288,7 @@ class QueueOperations:
         error: str | None = None,
         delay: float | None = None,
     ) -> Failures:
-        """Give back those that are held; returns, by id, why the others could not be."""
+        """Release those that are held; returns, by id, why the others could not be."""
         nack = partial(self._manager.nack_many, consumer_id=consumer, error=error, delay=delay)
         return self._call(nack, Verb.CONSUME, queue, message_ids, requeue)
 

@@ -66,7 +66,7 @@ class SchemaOperations:
     ) -> Callable[[Catalog, int], Event]:
         """What creates a topic whose messages must fit a schema; `key` is the broker's name of it."""
         name = parse(self._full(topic, TOPICS), TOPICS, "topic")
-        # What a schema refuses tells what is in it, so callers that name it must be allowed to read it.
+        # What a schema refuses reveals what is in it, so callers that name it must be allowed to read it.
         use = SchemaUse(str(self._schema(Verb.READ, schema)), _encoding(encoding))
         span = retention_span(retention, has_schema=True)
         self._service.schemas.revisions(use.schema)

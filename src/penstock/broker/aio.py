@@ -133,7 +133,7 @@ class AsyncBroker:
         self.stopping = StopSignal()
         """Ends all waits that have no signal of their own."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
-        # Where time jumps, nobody else does what has become due, and who waits in this loop would wait forever.
+        # Where time jumps, nobody else does what has become due, and callers that wait in this loop would wait forever.
         self._stop_listening = broker.clock.listen(LoopCallback(self._jump).notify)
 
     def close(self) -> None:

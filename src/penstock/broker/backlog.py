@@ -50,7 +50,7 @@ class UnsettledMessage(NamedTuple):
     attempts: int
     why: Explanation
     consumer: str | None
-    """Who holds it."""
+    """The holder."""
 
 
 def upcoming(

@@ -1,4 +1,4 @@
-"""The broker: applies the core, writes the journal, wakes who waits.
+"""The broker: applies the core, writes the journal, wakes waiting callers.
 
 One lock guards all state. Nothing is written under it; what is read under it are pages that a timer, a seek or a question about
 one message needs and that are not in memory, while a pull reads without it. A publish in a durable broker becomes visible
@@ -82,9 +82,9 @@ class Broker:
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
         self.lock = threading.RLock()
-        """Who holds it for one message at a time calls `acquire` and `release`: a `with` statement costs twice as much."""
+        """A holder of one message at a time calls `acquire` and `release`: a `with` statement costs twice as much."""
         self.notifier = Notifier()
-        """Who waits for something to be deliverable."""
+        """The callers that wait for something to be deliverable."""
         self.is_closed = False
         """Set with the lock held; every call that finds it set raises BrokerClosed."""
         self._present = _Present(self)
@@ -292,7 +292,7 @@ class Broker:
         return max(now - at, 0) / SECOND if at is not None else 0.0
 
     def history(self, message_id: str) -> list[EventRow]:
-        """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
+        """Everything that ever happened to a message, oldest first, as far back as the event log reaches."""
         self.catch_up()
         self.check_open()
         self.sync()
@@ -301,7 +301,7 @@ class Broker:
         return life_of(self.journal, message_id, stream_of)
 
     def last_event_kind(self, queue: Queue, offset: int) -> str | None:
-        """The kind of the last event of a message in a queue, as the log tells. Call it without the lock."""
+        """The kind of the last event of a message in a queue, as the log records it. Call it without the lock."""
         self.sync()
         rows = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
         # What a router tried is no fate, and it may be written down after one.

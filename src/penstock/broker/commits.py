@@ -183,7 +183,7 @@ class Commits:
         try:
             if commit.appends or commit.events or self.trouble is not None:
                 self._journal.append(commit)
-        except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer goes on
+        except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer continues
             with lock:
                 self._undo(
                     commit, tickets, error if isinstance(error, PenstockError) else Unavailable(f"the journal failed: {error!r}")

@@ -8,7 +8,7 @@ Every API consumes through this module, whatever its protocol:
     StreamConsumer    delivers to a sink as messages become deliverable          streams, push, WebSockets, the hub
 
 A wait holds no lease while it waits, and a lease that was granted when its wait is cancelled is released before the cancellation
-goes on: nothing stays leased without a consumer. However many consumers wait for a queue, a message wakes those that can use it,
+continues: nothing stays leased without a consumer. However many consumers wait, a message wakes those that can use it,
 the one that has waited longest first.
 """
 
@@ -575,7 +575,7 @@ class _Wait:
             self._timer.cancel()
 
     def look(self) -> bool:
-        """Take what is wanted; False when nothing is left for others."""
+        """Take as much as is asked for; False when nothing is left for others."""
         if self.future.done():
             return True
         consumer = self._consumer
@@ -660,7 +660,7 @@ class StreamConsumer(AsyncConsumer):
             self._sink.end(error)
 
     def look(self) -> bool:
-        """Deliver one batch, and come again when there was something; False when nothing is left for others."""
+        """Deliver one batch, and call again when there was something; False when nothing is left for others."""
         if self.is_over or self._task is not None:
             return True
         room = self._room()

@@ -52,7 +52,7 @@ class Cursors:
         self._file = Path(directory) / FILE if broker.is_durable and directory is not None else None
         self._lock = threading.Lock()
         self._pen = threading.Lock()
-        """Held by who writes the file: taken before the lock, never under it."""
+        """Held by the writer of the file: taken before the lock, never under it."""
         self._bookmarks = {} if self._file is None else load(self._file)
         self._changes = self._written = 0
         self._held: dict[int, int] = {}
@@ -148,7 +148,7 @@ class Cursors:
         return {**spans, EVENTS: event_span(*self._view.event_range())}
 
     def _write(self, change: int) -> None:
-        """Return when a change is on disk. Who comes while another writes is often served by the same file."""
+        """Return when a change is on disk. A caller that comes while another writes is often served by the same file."""
         if self._file is None:
             return
         with self._pen:

@@ -216,7 +216,7 @@ def life_of(journal: ReadableJournal, name: str, stream_of: Mapping[int, int]) -
 
 
 class LifeReader:
-    """Reads the life of a message step by step, and goes on where it stopped: what happens later is found by later steps.
+    """Reads the life of a message step by step, and continues where it stopped: what happens later is found by later steps.
 
     The id is the broker's, which says where to begin, or the one that the message gives itself to a router.
     """
@@ -227,7 +227,7 @@ class LifeReader:
         """When it was published, its stream and its offset; None while that is not known."""
         self.rows: list[EventRow] = []
         self.start = self.position = journal.event_range()[0] if self.place is None else first_event(journal, self.place[0])
-        """Where reading began, and where it goes on."""
+        """Where reading began, and where it continues."""
         self.read_to = 0
         """When the last event that was read happened."""
         self._is_from_start = False
@@ -261,7 +261,7 @@ class LifeReader:
             self._is_from_start, self.start, self.position = True, earliest, earliest
 
     def _found_by_router(self, first: int, event: events.Attempted, stream_of: Mapping[int, int]) -> bool:
-        """Take what a router tried; whether that tells where the message is, so that its life can be read."""
+        """Take what a router tried; whether that shows where the message is, so that its life can be read."""
         if self._name not in event.ids:
             return False
         index = event.ids.index(self._name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 MAX_STEPS = 100_000
-"""How many chunks one question may look at: a stream of small publishes has millions, and who asks for all waits for none."""
+"""How many chunks one question may look at: a stream of small publishes has millions; a call returns what it found."""
 EVENT_BYTES = 100
 """What an event counts where bytes are shared out between streams."""
 
@@ -40,7 +40,7 @@ class LogNames(msgspec.Struct, frozen=True):
     """The stream of each queue."""
 
     def numbers(self, streams: Iterable[str]) -> dict[int, str]:
-        """The streams that bear these names, or bore them before they were deleted, by number; NotFound for a name unheard of."""
+        """The streams that have these names, or had them before they were deleted, by number; NotFound for a name unheard of."""
         wanted = dict.fromkeys(streams)
         found = {number: name for number, name in self.streams.items() if name in wanted}
         unknown = wanted.keys() - set(found.values())
@@ -237,9 +237,9 @@ def _published_at(view: LogView, number: int, offset: int) -> int:
 
 
 def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-    """How far a reader gets with so many bytes, shared fairly between the streams; one message of each at the least.
+    """How far a reader gets with this many bytes, shared fairly between the streams; one message of each at the least.
 
-    Less far where that would take more than `MAX_STEPS` looks at chunks: who asks again gets on.
+    Less far where that would take more than `MAX_STEPS` looks at chunks: a repeated call gets further.
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidArgument.of("max_bytes", max_bytes, "a whole number of bytes, at least 1")

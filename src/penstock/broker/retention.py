@@ -39,7 +39,7 @@ PART = 1_000
 
 
 class Retention:
-    """Looks over all streams once a minute; in memory also after every so many bytes."""
+    """Looks over all streams once a minute; in memory also after every this many bytes."""
 
     def __init__(self, broker: Broker, write_pending: Callable[[], bool]) -> None:
         self._broker = broker
@@ -47,7 +47,7 @@ class Retention:
         self.due_at = 0
         """When the streams are looked over next; at once when the clock is set back."""
         self._warn_at = 0
-        """When somebody is told again of cursors that look forgotten."""
+        """When a warning is repeated about cursors that look forgotten."""
         self._large: dict[Stream, tuple[int, int]] = {}
         """In memory: streams that exceed the bound, with what was settled after the last look, and when to look anyway."""
 

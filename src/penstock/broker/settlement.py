@@ -212,7 +212,7 @@ def ack_late(broker: Broker, ack_ids: Iterable[str], queue: Queue, now: int) -> 
 
 
 def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
-    """Give back everything a consumer holds, without counting the attempts; returns how many. Call it with the lock held."""
+    """Release everything a consumer holds, without counting the attempts; returns how many. Call it with the lock held."""
     if not queue.knows(consumer):
         return 0
     held = queue.in_flight

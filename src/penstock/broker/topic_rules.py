@@ -84,7 +84,7 @@ class TopicRules:
                 outcome = _passed(form, revisions, given)
             except PenstockError as error:
                 outcome = error
-            except Exception as error:  # noqa: BLE001  # the publisher has to be told, and the next has its turn
+            except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and the next has its turn
                 # The text of the error may hold a payload, so it is left out.
                 trace = "".join(traceback.format_tb(error.__traceback__))
                 log.error("schema and transforms of topic %r failed: %s at\n%s", stream.name, type(error).__name__, trace)

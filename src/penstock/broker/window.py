@@ -23,7 +23,7 @@ READ_AHEAD = 4 * PAGE
 READ_BYTES = 16 * 1024 * 1024
 """So much is read at once, however many messages that is; one that is larger by itself is read alone."""
 RETRY_EVERY = 64
-"""A full window looks for pages to drop only at every so many batches: looking costs a walk over all pages."""
+"""A full window looks for pages to drop only at every this many batches: looking costs a walk over all pages."""
 
 
 class Window:

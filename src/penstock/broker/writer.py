@@ -5,7 +5,7 @@ that have gathered, and wakes everybody. When the last commit served several, th
 back, because they will.
 
 A publisher who is alone waits for nothing but the disk: while the writer is idle and the last commit served one, it takes the
-pen and commits in its own thread, which saves two changes of thread. The pen is what may be held by one only: whoever holds it
+pen and commits in its own thread, which saves two changes of thread. The pen is what may be held by one only: the holder
 may stage, append, apply and maintain.
 """
 
@@ -34,7 +34,7 @@ FLUSH_INTERVAL = 50_000
 RETRY_INTERVAL = 250_000
 MAX_WINDOW = 2_000
 MIN_GROUP_MESSAGES = 250
-"""So many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
+"""This many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 DROPPED = f"{0:030x}"
 """The id of a message that a transform dropped."""

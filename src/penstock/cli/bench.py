@@ -192,7 +192,7 @@ async def _end_to_end(topic: Topic, subscription: Subscription, seconds: float, 
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but not for ever."""
+    """Wait for an event, but not forever."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -160,7 +160,7 @@ def run_purge(found: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which letters are meant: those of the ids, or without any the oldest so many."""
+    """Which letters are meant: those of the ids, or without any the oldest this many."""
 
     count: int
     ids: Sequence[str] | None

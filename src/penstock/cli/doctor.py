@@ -119,7 +119,7 @@ def penstock_at(settings: Settings, port: int) -> str | None:
     """The version of the Penstock server whose HTTP port this is; None when it is none."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     if settings.tls_cert is not None:
-        # Nothing secret is told or believed: whoever answers is only asked what it is.
+        # No secret is sent: the server is only asked what it is.
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         asked: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
@@ -153,7 +153,7 @@ async def check_server(target: Target) -> list[Finding]:
     text = f"{target.server} answers in {span(trip / SECOND)}: version {info.version}, messages are kept {kept}"
     findings = [ok("server", text)]
     if info.problem is not None:
-        hint = "it goes on by itself when its disk can be written again; see the server's log"
+        hint = "it continues by itself when its disk can be written again; see the server's log"
         findings = [problem("server", f"{target.server} cannot write its disk: {info.problem}", hint)]
     if info.log_api is not None:
         findings.append(judge_log_api(info.log_api))
@@ -260,7 +260,7 @@ def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
             old.append(f"{name} {version}, expected {least[1]}")
     if missing:
         text = f"not installed: {', '.join(missing)}; needed for {purpose}"
-        # The server is what most people want; the rest is for who asks for it.
+        # The server is what most people want; the rest is for users who ask for it.
         return warning(check, text, install) if extra == "server" else ok(check, text, install)
     if old:
         return warning(check, f"too old: {'; '.join(old)}", f"{install} --upgrade")

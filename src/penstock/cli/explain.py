@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.wire.results import Unsettled
 
 LOOKED_AT = 1_000
-"""How many of the oldest messages are looked at for who holds what."""
+"""How many of the oldest messages are looked at to name their holders."""
 
 
 def configure(parser: Parser) -> None:

@@ -56,7 +56,7 @@ def configure(parser: Parser) -> None:
     )
     publish.add_argument("--type", default="message", metavar="TYPE", help="what kind of message it is (default: message)")
     publish.add_argument("--ttl", type=duration, metavar="DURATION", help="for how long it is of use (default: always)")
-    publish.add_argument("--wait", type=duration, metavar="DURATION", help="wait so long for somebody to subscribe first")
+    publish.add_argument("--wait", type=duration, metavar="DURATION", help="wait up to DURATION for a first subscriber")
     topics = verbs.add("topics", "list the topics and patterns that have subscribers", run_topics)
     topics.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only those that begin with it")
     actors = verbs.add("actors", "list who is registered", run_actors)
@@ -196,7 +196,7 @@ async def _somebody(hub: HubClient, topic: str, seconds: float) -> None:
     """Return when somebody subscribes to a topic."""
     try:
         async with asyncio.timeout(seconds):
-            while not (await hub.topic_info(topic)).subscriber_count:  # noqa: ASYNC110  # nobody tells of it
+            while not (await hub.topic_info(topic)).subscriber_count:  # noqa: ASYNC110  # no event reports it
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise Unavailable(
@@ -224,13 +224,15 @@ Work = Callable[["HubClient"], Awaitable[int]]
 
 
 def add_hub(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say which hub is meant, and who calls."""
+    """Add the flags for the hub's address and the caller's token."""
     group = parser.add_argument_group("which hub")
     add_server(group.add_mutually_exclusive_group())
     add_ca(group)
     group.add_argument("--as", dest="address", metavar="ADDRESS", help="who to be, as in '@(browser/ui)' (default: made up)")
     token = group.add_mutually_exclusive_group()
-    token.add_argument("--token", help=f"who calls, if the hub asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
+    token.add_argument(
+        "--token", help=f"the caller's token, if the hub asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
+    )
     token.add_argument("--token-file", metavar="FILE", help="a file that holds the token")
 
 
@@ -289,7 +291,7 @@ def _add_listen(verbs: Verbs) -> None:
     listen.add_argument(
         "patterns", metavar="PATTERN", nargs="+", help="a topic, or a pattern such as 'orders/#' or 'orders/+/new'"
     )
-    listen.add_argument("--count", type=whole(1), metavar="N", help="stop after so many messages (default: Ctrl-C stops it)")
+    listen.add_argument("--count", type=whole(1), metavar="N", help="stop after N messages (default: at Ctrl-C)")
     listen.add_argument(
         "--since", type=position, metavar="EPOCH:OFFSET", help="begin with what came after that position, of a topic with history"
     )
@@ -337,7 +339,7 @@ class _Listener:
         self._began = monotonic()
         self._is_lost = False
         self._gaps: list[Gap] = []
-        """What is to be told once the connection is."""
+        """What is sent as soon as there is a connection."""
         self._shown: OrderedDict[Key, None] = OrderedDict()
         self._can_go_on = False
         self._unheard: OSError | None = None
@@ -398,7 +400,7 @@ class _Listener:
                 self._done += 1
                 self._last = message.position or self._last
             if self._found.durable:
-                with suppress(Unavailable):  # the client says it again when the message comes again
+                with suppress(Unavailable):  # the client says it again when the message is redelivered
                     await message.ack()
             if self._done == self._found.count:
                 return
@@ -479,7 +481,7 @@ class _Listener:
     def _sum_up(self) -> None:
         text = f"{count(self._done, 'message')} in {span((monotonic() - self._began) / SECOND)}"
         if self._last is not None and self._can_go_on:
-            text += f"; to go on from here: --since {self._last.epoch}:{self._last.offset}"
+            text += f"; to continue from here: --since {self._last.epoch}:{self._last.offset}"
         complain(text)
 
 

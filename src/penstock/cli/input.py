@@ -125,7 +125,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--file", metavar="FILE", help="the content of a file is a message; - is the standard input")
     parser.add_argument("--lines", action="store_true", help="every line of the file or of the standard input is a message")
-    parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="publish everything so many times (default: 1)")
+    parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="publish everything N times (default: 1)")
 
 
 def check_source(found: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool =
 
 
 async def _sent(batches: AsyncGenerator[list[bytes], None], send: Send, most: int) -> AsyncIterator[Sequence[str]]:
-    """What each batch became, in order, with so many under way at once. The first that fails ends it, whatever else comes."""
+    """What each batch became, in order, with this many under way at once. The first that fails ends it, whatever else comes."""
     under_way: deque[asyncio.Future[Sequence[str]]] = deque()
     coming = asyncio.ensure_future(anext(batches, None))
     is_over = False

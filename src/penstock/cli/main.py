@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: PenstockError) -> int:
-    """What a program is told about an error."""
+    """The exit code of an error."""
     match error:
         case InvalidArgument():
             return USAGE

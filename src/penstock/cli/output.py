@@ -152,7 +152,7 @@ def short(number: float) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    """A text in so many characters; what does not fit is an ellipsis."""
+    """A text in this many characters; what does not fit is an ellipsis."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"[:width]
 
 
@@ -190,7 +190,7 @@ class Progress:
         self.advance(done - self.done)
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """This many more are done."""
         self.done += count
         now = monotonic()
         if self._is_shown and now - self._drawn >= INTERVAL:
@@ -200,7 +200,7 @@ class Progress:
 
 
 def progress_line(label: str, done: int, total: int | None, seconds: float, width: int) -> str:
-    """The line as it is drawn, in at most so many characters: the bar goes first when there is no room."""
+    """The line as it is drawn, in at most this many characters: the bar goes first when there is no room."""
     rate = done / max(seconds, 1e-6)
     if not total:
         return f"{label}  {done:,}  {short(rate)}/s"[:width]

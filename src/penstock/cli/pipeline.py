@@ -74,7 +74,7 @@ def configure(parser: Parser) -> None:
 
 
 def run_job(found: argparse.Namespace) -> int:
-    """Run one that goes on."""
+    """Run one that continues."""
     plan = options.plan_of(found)
     options.check(plan.target, plan.streams)
     # Run together and once, metrics come after the lives that they are made of.

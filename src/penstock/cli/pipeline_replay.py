@@ -88,7 +88,7 @@ def run(found: argparse.Namespace) -> int:
         )
     # A stream that was deleted may still be in the lake.
     check(target, names=[name for name in (replay.to, replay.stream if replay.storage == "log" else None) if name] or None)
-    from penstock.pipeline.failure import as_penstock_error  # noqa: PLC0415  # what is wrong above needs no Spark to be told
+    from penstock.pipeline.failure import as_penstock_error  # noqa: PLC0415  # errors above need no Spark
     from penstock.pipeline.jobs import replay as job  # noqa: PLC0415
 
     with spark_session(found, "replay") as spark, as_penstock_error():

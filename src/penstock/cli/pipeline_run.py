@@ -67,7 +67,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    """What every job takes that reads the log and goes on."""
+    """What every job takes that reads the log and continues."""
     add_log(parser)
     add_lake(parser)
     add_format(parser)
@@ -83,7 +83,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         help="how often a batch begins, when there is something new (1s)",
     )
     parser.add_argument("--streams", metavar="PATTERN", default=".*", help="a regular expression of streams (default: all)")
-    parser.add_argument("--max-rows", metavar="N", type=whole(1), help="at most so many rows a batch")
+    parser.add_argument("--max-rows", metavar="N", type=whole(1), help="at most N rows in a batch")
     add_spark(parser)
 
 
@@ -180,7 +180,7 @@ def spark_of(found: argparse.Namespace, command: str) -> Spark:
 
 
 def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], plan: Plan) -> int:
-    """Run jobs, one after the other, until they end, fail, or are told to stop; returns the exit code."""
+    """Run jobs, one after the other, until they end, fail, or are stopped; returns the exit code."""
     begun, done = monotonic(), list[QueryProgress]()
     with told_to_stop() as stop, spark_session(found, name, stop) as spark:
         for start in stages:

@@ -52,7 +52,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 async def _pull(pubsub: PubSub, subscription: Subscription, found: argparse.Namespace, most: int, printer: Printer) -> int:
-    """Take up to so many; waits for the first alone. Returns how many came."""
+    """Take up to this many; waits for the first alone. Returns how many came."""
     done = 0
     while done < most:
         wait = 0 if done else found.wait
@@ -76,4 +76,4 @@ async def _ack(pubsub: PubSub, name: str, shown: list[IncomingMessage]) -> None:
 
     late = await pubsub.link.call(Operations.acknowledge, name, [message.ack_id for message in shown])
     if late:
-        complain(f"{count(len(late), 'message')} could not be acked in time and will come again")
+        complain(f"{count(len(late), 'message')} could not be acked in time and will be redelivered")

@@ -69,7 +69,7 @@ def _add_settings(parser: Parser) -> None:
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 30s)")
     parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="then it is a dead letter (default: 3)")
     add_backoff(parser)
-    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="how long a message may wait (default: for ever)")
+    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="how long a message may wait (default: forever)")
     parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="of messages that have none of their own (default: 5)")
     parser.add_argument("--prefetch", type=whole(1), metavar="N", help="how many a consumer may hold (default: 10)")
     parser.add_argument("--max-depth", type=whole(1), metavar="N", help="room for messages (default: 100000)")
@@ -288,7 +288,7 @@ def run_consume(found: argparse.Namespace) -> int:
 
 
 async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, show: Callable[[QueueTask], None]) -> int:
-    """Take up to so many; waits for the first alone. Returns how many came."""
+    """Take up to this many; waits for the first alone. Returns how many came."""
     from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
     most, done = found.max or 10, 0
@@ -307,7 +307,7 @@ async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, 
             if not found.no_ack and shown:
                 late = await pubsub.link.call(Operations.ack_messages, queue.name, shown)
                 if late:
-                    complain(f"{count(len(late), 'message')} could not be acked in time and will come again")
+                    complain(f"{count(len(late), 'message')} could not be acked in time and will be redelivered")
     return done
 
 
@@ -345,12 +345,12 @@ def run_purge(found: argparse.Namespace) -> int:
 
 def run_pause(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).hold()))
+    return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).pause_delivery()))
 
 
 def run_resume(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).release()))
+    return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).resume_delivery()))
 
 
 def run_delete(found: argparse.Namespace) -> int:

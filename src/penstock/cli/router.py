@@ -86,7 +86,7 @@ def run_router(found: argparse.Namespace) -> int:
     changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
     settings = replace(settings, **changed)  # type: ignore[arg-type]  # by name, and checked when it is built
     if found.config is not None and not (settings.data_dir is not None and ConfigCache(settings.data_dir / CACHE).load()):
-        asyncio.run(_fetch(places, []))  # a wrong file is told before anything is opened
+        asyncio.run(_fetch(places, []))  # a wrong file is reported before anything is opened
     return serve(settings, router_leads=True)
 
 
@@ -187,7 +187,7 @@ def _add_status(verbs: Verbs) -> None:
         parser.add_argument("--json", action="store_true", help="for programs")
         parser.add_argument("--server", metavar="URL", help=f"the router's address (default: {SERVER_VARIABLE}, or {SERVER})")
         parser.add_argument(
-            "--token", help=f"who calls, if the router asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
+            "--token", help=f"the caller's token, if the router asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
         )
         add_ca(parser)
     seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
@@ -251,7 +251,7 @@ def _show_tables(pools: Any, queues: Any, breakers: Any) -> None:
             [name, str(one["totalMessages"]), str(one["totalConsumed"]), str(one["totalFailed"]), str(one["pendingMessages"])]
             for name, one in sorted(queues.items())
         ]
-        say("\n" + table([["QUEUE", "RECEIVED", "DONE", "GIVEN BACK", "PENDING"], *rows]))
+        say("\n" + table([["QUEUE", "RECEIVED", "DONE", "RELEASED", "PENDING"], *rows]))
     if pools:
         rows = [
             [

@@ -1,4 +1,4 @@
-"""`penstock serve`: run the server until it is told to stop."""
+"""`penstock serve`: run the server until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    """Check the settings first: a wrong one is told at once, before anything is loaded or opened."""
+    """Check the settings first: a wrong one is reported at once, before anything is loaded or opened."""
     settings, _ = settings_of(found)
     return serve(settings)
 

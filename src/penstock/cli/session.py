@@ -1,7 +1,7 @@
 """The broker that a command talks to: a server, or a data directory that no server has open.
 
 What the flags and the environment say becomes a `Target`; `run` opens it, gives the client to the command's work, and closes it
-whatever happens. An error that only a command line can have is told here in its words.
+whatever happens. Errors that only a command line can have are worded here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DATA_DIR_VARIABLE = "PENSTOCK_DATA_DIR"
 PROJECT_VARIABLE = "PENSTOCK_PROJECT"
 CA_VARIABLE = "PENSTOCK_CA"
 
-TOKEN_HELP = f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
+TOKEN_HELP = f"the caller's token, if the server asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8085
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
@@ -180,7 +180,7 @@ def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
 
 
 def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False, target: Target | None = None) -> int:
-    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it in good order.
+    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it cleanly.
 
     `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load. `target` is the broker, if
     the caller knows it already.

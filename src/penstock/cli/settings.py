@@ -49,7 +49,7 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str, shown_d
 
 
 def _dest(option: Option) -> str:
-    """Where argparse keeps a setting: apart from a command's own arguments, one of which may bear the same name."""
+    """Where argparse keeps a setting: apart from a command's own arguments, one of which may have the same name."""
     return f"setting {option.name}"
 
 

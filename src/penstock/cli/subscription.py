@@ -69,7 +69,7 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 10s)")
     add_backoff(parser)
     parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="where a message goes that failed too often")
-    parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after so many deliveries (default: 5)")
+    parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after N deliveries (default: 5)")
     parser.add_argument(
         "--exactly-once",
         action=argparse.BooleanOptionalAction,
@@ -91,7 +91,7 @@ def _add_options(parser: Parser) -> None:
 def _add_places(parser: Parser) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--time", type=instant, metavar="TIME", help="to what was published then, as in 2026-01-31T12:00:00Z")
-    place.add_argument("--ago", type=duration, metavar="DURATION", help="to what was published so long ago, as in 30m")
+    place.add_argument("--ago", type=duration, metavar="DURATION", help="to what was published this long ago, as in 30m")
     place.add_argument("--offset", type=whole(0), metavar="N", help="to a place in the topic's log")
     place.add_argument("--snapshot", metavar="SNAPSHOT", help="to a position that was kept")
     place.add_argument("--start", action="store_true", help="to the oldest message that is still there")
@@ -235,12 +235,16 @@ def run_seek(found: argparse.Namespace) -> int:
 
 def run_pause(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).hold()))
+    return run(
+        found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).pause_delivery())
+    )
 
 
 def run_resume(found: argparse.Namespace) -> int:
     """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).release()))
+    return run(
+        found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).resume_delivery())
+    )
 
 
 def run_delete(found: argparse.Namespace) -> int:

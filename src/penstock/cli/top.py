@@ -256,7 +256,7 @@ class Screen:
         sys.stdout.flush()
 
     def redraw(self) -> None:
-        """Have whoever waits for a key draw again."""
+        """Redraw in the thread that waits for a key."""
         self._keys.put_nowait(None)
 
     async def key(self, seconds: float) -> str | None:
@@ -285,7 +285,7 @@ class Screen:
         sys.stdout.flush()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: give the terminal back, stop, and take it again when somebody lets us go on."""
+        """Ctrl-Z: give the terminal back, stop, and take it again when somebody lets us continue."""
         self._hide()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._show()

@@ -130,7 +130,7 @@ _ORDERS: Mapping[Sort, Callable[[Flow], tuple[float, str]]] = {
 
 
 def ordered(found: Sample, sort: Sort) -> Sample:
-    """The same, in the order that is wanted; topics by rate unless by name."""
+    """The same, in the requested order; topics by rate unless by name."""
     by_rate = sort is not Sort.NAME
     sources = sorted(found.sources, key=lambda one: (-(one.published or 0) if by_rate else 0, one.name))
     return replace(found, sources=tuple(sources), flows=tuple(sorted(found.flows, key=_ORDERS[sort])))

@@ -29,7 +29,7 @@ def configure(parser: Parser) -> None:
         "--retention",
         type=duration,
         metavar="DURATION",
-        help="keep messages so long for a seek, also those that everybody acked",
+        help="keep messages for DURATION so that a seek can replay them, acked ones too",
     )
     add_exist_ok(create, "topic")
     update = verbs.add("update", "change the settings of topics", run_update)

@@ -1,4 +1,4 @@
-"""`penstock worker MODULE:NAME`: run the tasks of a worker until it is told to stop."""
+"""`penstock worker MODULE:NAME`: run the tasks of a worker until it is stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def configure(parser: Parser) -> None:
     """The worker, and what may be said about it."""
     parser.add_argument("app", metavar="MODULE:NAME", help="the worker: a module of the current directory, and a name in it")
     parser.add_argument("--server", metavar="URL", help="the server's address (default: the worker's own, or PENSTOCK_SERVER)")
-    parser.add_argument("--token", help="who calls, if the server asks; others may see a flag, so rather set PENSTOCK_TOKEN")
+    parser.add_argument(
+        "--token", help="the caller's token, if the server asks for one; other users see flags, so prefer PENSTOCK_TOKEN"
+    )
     parser.add_argument(
         "--concurrency", metavar="N", type=whole(1, 10_000), help="how many tasks run at once (default: the worker's own)"
     )
@@ -40,7 +42,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    """Work; returns when it was stopped in good order."""
+    """Work; returns when it was stopped cleanly."""
     set_up_logs(found.log_level, found.log_format)
     worker = load(found.app, Path.cwd())
     worker.configure(server=found.server, token=found.token, concurrency=found.concurrency)

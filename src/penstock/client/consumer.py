@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.handlers import Dispatcher, Events, Listener
 from penstock.client.link import Link
 from penstock.client.message import IncomingMessage
-from penstock.client.options import SubscriberOptions
+from penstock.client.options import StreamKeywords, SubscriberOptions
 from penstock.client.settlement import PullSettler
 from penstock.client.stream import MessageStream
 from penstock.errors import InvalidArgument
@@ -101,10 +101,13 @@ class Consumer(Generic[M]):
         """The stream behind it."""
         return self._stream
 
-    def set_options(self, **options: Any) -> None:
+    def set_options(self, **options: Unpack[StreamKeywords]) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
         self._check_known(options, STREAM_OPTIONS)
-        given = {name: value for name, value in options.items() if value is not None}
+        self._set_stream_options(options)
+
+    def _set_stream_options(self, options: Mapping[str, object]) -> None:
+        given: dict[str, Any] = {name: value for name, value in options.items() if name in STREAM_OPTIONS and value is not None}
         if given:
             self._stream.set_options(replace(self._stream.options, **given))
 

@@ -133,7 +133,7 @@ class Dispatcher(Generic[M]):
         for handler in handlers:
             try:
                 result = handler(message)
-            except Exception as error:  # noqa: BLE001  # a user's code: whatever it raises, the message goes back
+            except Exception as error:  # noqa: BLE001  # a user's code: whatever it raises, the message returns
                 self._fail(error, message)
                 break
             if result is not None and isawaitable(result):
@@ -175,7 +175,7 @@ class Dispatcher(Generic[M]):
                     await asking
                 except asyncio.CancelledError:
                     if asking.done() and self._waiting:
-                        self._wake()  # it was told of a message: another one must be
+                        self._wake()  # it was notified of a message: another one must be
                     self.handlers_changed()
                     raise
             message = self._waiting.popleft()
@@ -225,5 +225,5 @@ class Dispatcher(Generic[M]):
             except asyncio.CancelledError:
                 message.nack()
                 raise
-            except Exception as error:  # noqa: BLE001  # a user's code: whatever it raises, the message goes back
+            except Exception as error:  # noqa: BLE001  # a user's code: whatever it raises, the message returns
                 self._fail(error, message)

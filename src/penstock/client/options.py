@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal, TypedDict
 
 from penstock.client.core.batching import BatchLimits
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.values.message import MAX_MESSAGE_BYTES
-from penstock.values.policy import MAX_ORDERING_WINDOW, Duration, FlowControl, check_count, check_flag
+from penstock.values.policy import (
+    MAX_ORDERING_WINDOW,
+    DeadLetterPolicy,
+    Duration,
+    FlowControl,
+    RetryPolicy,
+    check_count,
+    check_flag,
+)
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 100 * 1024 * 1024
@@ -75,6 +84,36 @@ class SubscriberOptions:
     def max_bytes(self) -> int:
         """The limit of unsettled bytes."""
         return self.flow_control.max_bytes or MAX_BYTES
+
+
+class StreamKeywords(TypedDict, total=False):
+    """The fields of `SubscriberOptions` as keywords. None leaves one as it is."""
+
+    flow_control: FlowControl | None
+    ack_deadline: Duration | None
+    message_ordering: bool
+    ordering_window: int | None
+    max_streams: int | None
+    high_water_mark: int | None
+    max_extension: Duration | None
+    close_behavior: CloseBehavior | Literal["wait", "nack"] | None
+    close_timeout: Duration | None
+
+
+class SubscriptionKeywords(StreamKeywords, total=False):
+    """What a subscription can be made with: how its messages are received, and how `create` makes it at the broker."""
+
+    ack_deadline_seconds: Duration
+    """Deprecated here: use `ack_deadline`."""
+    retry_policy: RetryPolicy | None
+    dead_letter_policy: DeadLetterPolicy | None
+    message_retention_duration: Duration
+    retain_acked_messages: bool
+    filter: str
+    max_messages: int
+    max_bytes: int
+    overflow: str | None
+    exactly_once: bool
 
 
 class OnLimit(StrEnum):

@@ -270,7 +270,7 @@ class Sender(ABC, Generic[M]):
             for ticket in batch.tickets:
                 ticket.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  # the top of a service: whatever it was, who waits for the ids must hear of it
+        except Exception as error:  # noqa: BLE001  # the top of a service: callers that wait for the ids must get every error
             self._failed(batch, error)
         else:
             self._succeeded(batch, results)

@@ -6,13 +6,13 @@ import asyncio
 import os
 import ssl
 import threading
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import penstock
 from penstock import forks
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link, check_loop
-from penstock.client.options import CloseBehavior
+from penstock.client.options import CloseBehavior, StreamKeywords, SubscriptionKeywords
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
 from penstock.client.subscription import Subscription
@@ -144,7 +144,7 @@ class PubSub:
             found = self._topics[name] = Topic(self, name)
         return found
 
-    def subscription(self, name: str, *, topic: str | None = None, **options: Any) -> Subscription:
+    def subscription(self, name: str, *, topic: str | None = None, **options: Unpack[SubscriptionKeywords]) -> Subscription:
         """The subscription of that name: the same object each time; options that are given again change it."""
         found = self._subscriptions.get(check_string(name, "subscription"))
         if found is None:
@@ -154,7 +154,7 @@ class PubSub:
         found.set_options(**options)
         return found
 
-    def queue(self, name: str, **options: Any) -> WorkQueue:
+    def queue(self, name: str, **options: Unpack[StreamKeywords]) -> WorkQueue:
         """The work queue of that name: the same object each time; options that are given again change it."""
         found = self._queues.get(check_string(name, "queue"))
         if found is None:

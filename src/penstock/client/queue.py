@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -14,11 +15,13 @@ from penstock.client.consumer import Consumer
 from penstock.client.core.differences import given_options
 from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
+from penstock.client.options import StreamKeywords
 from penstock.client.publishing import QueuePublisher, checked
 from penstock.client.settlement import QueueSettler
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
+from penstock.values.keywords import QueueSettings, with_specified_names
 from penstock.values.policy import Duration, QueueConfig, by_name, check_count
 from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.wire import frames
@@ -76,7 +79,7 @@ class QueueTask(IncomingMessage):
         if error is not None:
             if not isinstance(error, str):
                 raise InvalidArgument.of("error", error, "a text or None")
-            # What an exception says may hold anything, lone surrogates too; it must not keep the message from going back.
+            # What an exception says may hold anything, lone surrogates too; it must not keep the message from returning.
             error = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "replace").decode()
         if not self._is_settled:
             self._is_settled = True
@@ -103,7 +106,7 @@ class WorkQueue(Consumer[QueueTask]):
     noun = "queue"
     message_type = QueueTask
 
-    def __init__(self, pubsub: PubSub, name: str, **options: Any) -> None:
+    def __init__(self, pubsub: PubSub, name: str, **options: Unpack[StreamKeywords]) -> None:
         super().__init__(pubsub, name)
         self.publisher = QueuePublisher(pubsub, name)
         """Gathers messages into requests."""
@@ -153,7 +156,7 @@ class WorkQueue(Consumer[QueueTask]):
     ) -> list[QueueTask]:
         """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
         them; without it every `WorkQueue` object is one.
         """
         settler = consumer or self._consumer_id
@@ -169,25 +172,29 @@ class WorkQueue(Consumer[QueueTask]):
 
     # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
-        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
+    async def create(
+        self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Unpack[QueueSettings]
+    ) -> WorkQueue:
+        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, ack_deadline=60)`.
 
         By name, settings that are not given are as the server's defaults.
         With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
         QueueConfig, settings at their defaults do not count as given.
         """
-        self._check_known(settings, CONFIG_SETTINGS)
+        specified = with_specified_names(settings, "ack_deadline_secs")
+        self._check_known(specified, CONFIG_SETTINGS)
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, expected one or the other")
-        given = settings if config is None else given_options(config)
-        creation = self.link.call(Operations.create_queue, self.name, config, settings or None)
+        given = specified if config is None else given_options(config)
+        creation = self.link.call(Operations.create_queue, self.name, config, specified or None)
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
 
-    async def update(self, **changes: Any) -> QueueConfig:
-        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings."""
-        self._check_known(changes, CONFIG_SETTINGS)
-        return await self.link.call(Operations.update_queue, self.name, changes)
+    async def update(self, **changes: Unpack[QueueSettings]) -> QueueConfig:
+        """Change settings by name; what is not named stays. Returns all settings."""
+        specified = with_specified_names(changes, "ack_deadline_secs")
+        self._check_known(specified, CONFIG_SETTINGS)
+        return await self.link.call(Operations.update_queue, self.name, specified)
 
     async def _settings(self) -> dict[str, object]:
         return by_name(await self.config())
@@ -216,13 +223,23 @@ class WorkQueue(Consumer[QueueTask]):
         """Remove all waiting messages; returns how many."""
         return await self.link.call(Operations.purge_queue, self.name)
 
-    async def hold(self) -> None:
-        """Pause delivery to all consumers until `release`."""
+    async def pause_delivery(self) -> None:
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
         await self.link.call(Operations.pause_queue, self.name)
 
-    async def release(self) -> None:
+    async def resume_delivery(self) -> None:
         """Resume delivery."""
         await self.link.call(Operations.resume_queue, self.name)
+
+    async def hold(self) -> None:
+        """Deprecated: use `pause_delivery`."""
+        warnings.warn("hold() is deprecated, use pause_delivery()", DeprecationWarning, stacklevel=2)
+        await self.pause_delivery()
+
+    async def release(self) -> None:
+        """Deprecated: use `resume_delivery`."""
+        warnings.warn("release() is deprecated, use resume_delivery()", DeprecationWarning, stacklevel=2)
+        await self.resume_delivery()
 
     # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -87,7 +87,7 @@ class Settler:
     def end(self, *, is_gone: bool = False) -> None:
         """End: nothing can be settled any more. `is_gone`: nothing will be redelivered either."""
         if self._acks and not is_gone:
-            log.warning("%d acks did not reach the broker: their messages will come again", len(self._acks))
+            log.warning("%d acks did not reach the broker: their messages will be redelivered", len(self._acks))
         self._is_over = True
         self._channel = None
         self._connected.cancel()

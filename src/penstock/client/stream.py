@@ -73,7 +73,7 @@ class MessageStream:
         return self._session.in_flight if self._session is not None else 0
 
     def start(self) -> None:
-        """Begin to deliver. Does nothing when it has begun; one that has ended may begin again."""
+        """Begin to deliver. Does nothing when it has started; one that has ended may begin again."""
         if self._session is None:
             self.failure = None
             self._session = Session(self._source, self._options, is_paused=self._is_paused, on_end=self._ended)
@@ -102,7 +102,7 @@ class MessageStream:
             self._session.pause()
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         self._is_paused = False
         if self._session is not None:
             self._session.resume()
@@ -143,10 +143,10 @@ class MessageSink(Protocol):
         """A message has arrived. Sets `is_worked_on` while it is worked on."""
 
     def drain(self) -> Sequence[IncomingMessage]:
-        """Give up what nobody has begun to work on."""
+        """Give up what nobody has started to work on."""
 
     def lose(self, receipts: Collection[int]) -> None:
-        """Leases have run out: what nobody has begun to work on is to be forgotten."""
+        """Leases have run out: what nobody has started to work on is to be forgotten."""
 
     def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
         """Receipts of what these tasks work on."""
@@ -217,7 +217,7 @@ class Session:
         source.dispatcher.begin(self._changed.set, self._fit_soon)
         self._closing: asyncio.Task[None] | None = None
         self._callers: set[asyncio.Task[Any]] = set()
-        """Who waits for the close."""
+        """The callers that wait for the close."""
         self._timer: asyncio.TimerHandle | None = None
         self._stop_listening = self._clock.listen(self._jumped)
         self._task = self._loop.create_task(self._run(), name=f"penstock stream of {source.name}")
@@ -279,7 +279,7 @@ class Session:
         assert caller is not None, "it is awaited"
         self._callers.add(caller)
         self.close()
-        assert self._closing is not None, "it has begun"
+        assert self._closing is not None, "it has started"
         try:
             await asyncio.shield(self._closing)
         finally:
@@ -359,7 +359,7 @@ class Session:
 
     async def _open(self) -> None:
         source = self._source
-        # Others may have them by now: they come again, in order.
+        # Others may have them by now: they are redelivered, in order.
         for message in self._waiting():
             self._holdings.by_receipt.pop(message.receipt, None)
         # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
@@ -392,7 +392,7 @@ class Session:
             )
         if not number:
             if before is not None and before.queue != opened.queue:
-                # It was deleted and made again: what is held is nobody's, and must not settle what bears the same numbers now.
+                # It was deleted and made again: what is held is nobody's, and must not settle what has the same numbers now.
                 self._settler.end()
                 self._forget()
                 self._begin()

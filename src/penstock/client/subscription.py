@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
 from penstock.client.core.differences import given_options
 from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
+from penstock.client.options import SubscriptionKeywords
 from penstock.client.settlement import NoSettler, PullSettler
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
+from penstock.values.keywords import SubscriptionChanges, with_specified_names
 from penstock.values.policy import SubscriptionOptions, by_name
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
 from penstock.wire import frames
@@ -39,7 +42,7 @@ class Subscription(Consumer[IncomingMessage]):
     noun = "subscription"
     message_type = IncomingMessage
 
-    def __init__(self, pubsub: PubSub, name: str, topic: str | None = None, **options: Any) -> None:
+    def __init__(self, pubsub: PubSub, name: str, topic: str | None = None, **options: Unpack[SubscriptionKeywords]) -> None:
         super().__init__(pubsub, name)
         self.topic_name = topic
         self._creation: dict[str, Any] = {}
@@ -48,10 +51,10 @@ class Subscription(Consumer[IncomingMessage]):
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def set_options(self, **options: Any) -> None:
+    def set_options(self, **options: Unpack[SubscriptionKeywords]) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will make it."""
         self._check_known(options, STREAM_OPTIONS | CREATION_OPTIONS)
-        super().set_options(**{name: value for name, value in options.items() if name in STREAM_OPTIONS})
+        self._set_stream_options(options)
         self._creation |= {name: value for name, value in options.items() if name in CREATION_OPTIONS}
         if options.get("ack_deadline") is not None:
             # A stream may ask for shorter leases than a subscription may have.
@@ -87,10 +90,11 @@ class Subscription(Consumer[IncomingMessage]):
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
 
-    async def update(self, **changes: Any) -> SubscriptionMetadata:
-        """Change options of `SubscriptionOptions` by name; what is not named stays. Order and filter cannot change."""
-        self._check_known(changes, CREATION_OPTIONS | {"flow_control"})
-        return await self.link.call(Operations.update_subscription, self.name, changes)
+    async def update(self, **changes: Unpack[SubscriptionChanges]) -> SubscriptionMetadata:
+        """Change options by name; what is not named stays. Order and filter cannot change."""
+        specified = with_specified_names(changes, "ack_deadline_seconds")
+        self._check_known(specified, CREATION_OPTIONS | {"flow_control"})
+        return await self.link.call(Operations.update_subscription, self.name, specified)
 
     async def _settings(self) -> dict[str, object]:
         metadata = await self.metadata()
@@ -128,13 +132,23 @@ class Subscription(Consumer[IncomingMessage]):
         """The oldest unsettled messages, and what keeps each."""
         return await self.link.call(Operations.explain_backlog, self.name, limit)
 
-    async def hold(self) -> None:
-        """Pause delivery to all consumers until `release`."""
+    async def pause_delivery(self) -> None:
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
         await self.link.call(Operations.pause_subscription, self.name)
 
-    async def release(self) -> None:
+    async def resume_delivery(self) -> None:
         """Resume delivery."""
         await self.link.call(Operations.resume_subscription, self.name)
+
+    async def hold(self) -> None:
+        """Deprecated: use `pause_delivery`."""
+        warnings.warn("hold() is deprecated, use pause_delivery()", DeprecationWarning, stacklevel=2)
+        await self.pause_delivery()
+
+    async def release(self) -> None:
+        """Deprecated: use `resume_delivery`."""
+        warnings.warn("release() is deprecated, use resume_delivery()", DeprecationWarning, stacklevel=2)
+        await self.resume_delivery()
 
     def _made(self, pulled: Pulled, settler: DeliverySettler) -> list[IncomingMessage]:
         now = self.link.clock.now()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from penstock.client.link import created, exists
-from penstock.client.options import PublishOptions
+from penstock.client.options import PublishOptions, SubscriptionKeywords
 from penstock.client.publishing import Publisher, json_bytes, outgoing
 from penstock.client.subscription import Subscription
 from penstock.values.message import DEFAULT_PRIORITY, Message
@@ -88,8 +88,11 @@ class Topic:
         """Delete it; its subscriptions are detached."""
         await self._pubsub.link.call(Operations.delete_topic, self.name)
 
-    def subscription(self, name: str, **options: Any) -> Subscription:
-        """The subscription of that name, of this topic: the same object each time. See `SubscriberOptions` for the options."""
+    def subscription(self, name: str, **options: Unpack[SubscriptionKeywords]) -> Subscription:
+        """The subscription of that name, of this topic: the same object each time.
+
+        The options are those of `SubscriberOptions`, for receiving, and of `SubscriptionOptions`, for `create`.
+        """
         return self._pubsub.subscription(name, topic=self.name, **options)
 
     async def subscriptions(self) -> list[SubscriptionMetadata]:

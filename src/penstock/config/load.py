@@ -96,7 +96,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, ConfiguredValue]:
                 raise _unknown(variable, variable, {name: name for name in known})
         elif text and not (option.name == "port" and text.startswith("tcp://")):
             # An empty variable is one that a container file left open: not set. And for a service called `penstock` Kubernetes
-            # tells every container PENSTOCK_PORT=tcp://10.0.0.1:8085, which is about another server.
+            # gives every container PENSTOCK_PORT=tcp://10.0.0.1:8085, which is about another server.
             found[option.name] = ConfiguredValue(option.kind.read(text, variable, is_text=True), variable)
     return found
 

@@ -91,7 +91,7 @@ def _row(kind: ValueType[Any], key: str, text: str, *, shown: str = "") -> dict[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything a server is told. Checked when it is built; what depends on other options is filled in."""
+    """Everything that configures a server. Checked when it is built; what depends on other options is filled in."""
 
     data_dir: Path | None = field(
         default=None, metadata=_row(PATH, "storage.data_dir", "where messages are kept", shown="./penstock-data")
@@ -275,7 +275,7 @@ class Settings:
     router_max_attempts: int | None = field(
         default=None,
         metadata=_row(
-            whole(1, 1_000_000), "router.max_attempts", "attempts after which a message is dead", shown="it is tried for ever"
+            whole(1, 1_000_000), "router.max_attempts", "attempts after which a message is dead", shown="it is tried forever"
         ),
     )
     router_timeout: float = field(
@@ -350,7 +350,7 @@ class Settings:
         metadata=_row(
             several(TOPIC_PREFIX),
             "hub.history",
-            "hub topics that are kept, so that who comes back misses nothing: chat keeps chat and all below it",
+            "hub topics that are kept, so that returning clients miss nothing: chat keeps chat and all below it",
             shown="none",
         ),
     )

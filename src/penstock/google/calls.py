@@ -9,7 +9,7 @@ from typing import Any
 from penstock.access import Principal
 
 Call = Callable[[Any, Principal], Awaitable[Any]]
-"""A raw protobuf request and who calls, to a raw protobuf answer."""
+"""A raw protobuf request and its caller, to a raw protobuf answer."""
 
 DOMAIN = "penstock"
 """Who speaks, in the details of an error."""

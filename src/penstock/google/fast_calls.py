@@ -20,7 +20,7 @@ from penstock.google.publisher import PUBLISH, Publisher
 from penstock.google.subscriber import Subscriber
 
 FastCall = Callable[[bytes, str, Principal], Awaitable[bytes | None]]
-"""The body, the resource that the path names, and who calls, to the JSON of the answer; None: not in the plain form."""
+"""The body, the resource that the path names, and the caller, to the JSON of the answer; None: not in the plain form."""
 
 EMPTY = b"{}"
 

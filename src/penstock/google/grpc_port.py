@@ -240,7 +240,7 @@ class GrpcServer:
 
     @contextmanager
     def _counted(self, caller: Principal, address: str) -> Iterator[None]:
-        """Count a stream of a client, who may have only so many."""
+        """Count a stream of a client, which has a limit."""
         client = caller.token_id or address
         if self._streams_of[client] >= MAX_STREAMS_PER_CLIENT:
             raise ResourceExhausted(f"this client has {MAX_STREAMS_PER_CLIENT} streams open, which is the limit")
@@ -307,7 +307,7 @@ async def _abort(context: Any, error: PenstockError) -> NoReturn:
         text = f"{text[:MAX_TEXT]}…"
     info = messages.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
     if isinstance(error, AckIdsRefused):
-        # Ids that are not named Google's client takes for failed, which is safe: they were not settled and come again.
+        # Ids that are not named Google's client takes for failed, which is safe: they were not settled and are redelivered.
         room = MAX_NAMED
         for ack_id, failure in error.failures.items():
             room -= len(ack_id) + len(failure)

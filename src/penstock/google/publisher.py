@@ -128,7 +128,7 @@ class Publisher:
         return messages.DetachSubscriptionResponse()
 
     def _check_schema(self, caller: Principal, topic: Message) -> None:
-        """What a schema refuses tells what is in it, so whoever names it must be allowed to read it."""
+        """What a schema refuses reveals what is in it, so a caller that names it must be allowed to read it."""
         schema = topic.schema_settings.schema
         if schema and schema != names.DELETED_SCHEMA:
             self._resources.admit(caller, Verb.READ, schema, names.SCHEMAS, "schema_settings.schema")

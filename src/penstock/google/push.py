@@ -1,12 +1,12 @@
 """Push: messages are POSTed to the endpoint of their subscription, and the status of the answer settles them.
 
 Every subscription with an endpoint has a worker while the server runs. It leases as many messages as its endpoint is trusted with
-(see `core.push_window`), POSTs each in a task of its own, and acks it or gives it back with the reason. It is notified by
+(see `core.push_window`), POSTs each in a task of its own, and acks it or nacks it with the reason. It is notified by
 its subscription and never polls.
 
 The worker reads the subscription's settings before every round, so another endpoint, or pull instead of push, counts from the
 next message on; a POST that is under way is waited for, and its message settled. A lease lasts longer than a POST may take, so
-a slow answer is a failure before it could be a second delivery. Leases of a run that was killed are given back at the start: who
+a slow answer is a failure before it could be a second delivery. Leases of a run that was killed are released at the start: who
 held them was this server.
 """
 
@@ -97,7 +97,7 @@ class Pushers:
             self._look(queue.name)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Begin no POST, wait for those under way within the grace, give back what is left. Safe to call twice."""
+        """Begin no POST, wait for those under way within the grace, release what is left. Safe to call twice."""
         self.is_stopping = True
         client, self._client = self._client, None
         if client is None:
@@ -200,7 +200,7 @@ class _Worker(StreamConsumer):
         """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
         self._full_name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
         self.window = PushWindow(MAX_WINDOW)
-        """What the endpoint has earned; another one starts again."""
+        """What the endpoint has earned; another one starts without any."""
         self._is_resting = False
         """Something failed inside a moment ago."""
         self._timer: asyncio.TimerHandle | None = None
@@ -268,11 +268,11 @@ class _Worker(StreamConsumer):
                 post.cancel()
             self.finish()
         else:
-            log.warning("push of %r stumbled and goes on: %s", self.name, error)
+            log.warning("push of %r stumbled and continues: %s", self.name, error)
             self._rest()
 
     def _break(self, error: BaseException) -> None:
-        log.error("push of %r failed with %s and goes on, at\n%s", self.name, type(error).__name__, code_location(error))
+        log.error("push of %r failed with %s and continues, at\n%s", self.name, type(error).__name__, code_location(error))
         self._rest()
 
     def _rest(self) -> None:
@@ -320,7 +320,7 @@ class _Worker(StreamConsumer):
         begun = window.round
         try:
             answer = await self._post(form, lease)
-        except Exception as error:  # noqa: BLE001  # a delivery's top: whatever went wrong, the message goes back
+        except Exception as error:  # noqa: BLE001  # a delivery's top: whatever went wrong, the message returns
             log.error(
                 "a push of %r failed inside the server with %s at\n%s", self.name, type(error).__name__, code_location(error)
             )

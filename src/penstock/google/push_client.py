@@ -4,7 +4,7 @@ No redirect is followed, no proxy is taken from the environment, no cookie is ke
 only so much is read as it takes to use the connection again. Bodies and tokens are never logged.
 
 Where it may connect to is asked for each address at the moment of connecting, so that a name which leads elsewhere than it did
-before gets nobody in. Of an address that is refused the log has the reason; who is told of the failure learns only that it is so.
+before gets nobody in. Of an address that is refused the log has the reason; the caller learns only that it failed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PushClient:
         await self._guarded.close()
 
     async def post(self, endpoint: str, request: PushRequest, token: str | None, seconds: float) -> Answer:
-        """Send one request; the answer comes within so many seconds, whatever the endpoint does."""
+        """Send one request; the answer comes within this many seconds, whatever the endpoint does."""
         headers = request.headers if token is None else {**request.headers, "Authorization": f"Bearer {token}"}
         body: Any = request.body if len(request.body) <= PLAIN_BYTES else io.BytesIO(request.body)
         session = self._trusted if self._endpoints.trusts(endpoint) else self._guarded

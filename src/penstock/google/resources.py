@@ -218,7 +218,7 @@ class Resources:
         return event
 
     async def _finish(self, work: Coroutine[None, None, T]) -> T:
-        """Run work to its end, also when whoever waits for it is cancelled."""
+        """Run work to its end, also when its caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -227,7 +227,7 @@ class Resources:
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it; when nobody does, it is nobody's business
+            task.exception()  # a caller that waits for it has it; without one, it is of no interest
 
     def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
         """What the broker keeps of a subscription: its policy, and the settings as they were given."""

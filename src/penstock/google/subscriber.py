@@ -85,7 +85,7 @@ class Subscriber:
         return messages.Empty()
 
     async def modify_ack_deadline(self, request: Any, caller: Principal) -> Message:
-        """Set the deadline of deliveries to so long from now; 0 gives them back."""
+        """Set the deadline of deliveries to this long from now; 0 releases them."""
         key = self._consumed(request, caller)
         ack_ids, span = modified(request)
         await self.settle(key, ack_ids, new_deadline(span))
@@ -276,7 +276,7 @@ class Subscriber:
         return resources.key(resources.admit(caller, Verb.CONSUME, request.subscription, names.SUBSCRIPTIONS, "subscription"))
 
     def _check_letters(self, caller: Principal, subscription: Message) -> None:
-        """Dead letters are published to their topic, so whoever names it must be allowed to."""
+        """Dead letters are published to their topic, so a caller that names it must be allowed to."""
         topic = subscription.dead_letter_policy.dead_letter_topic
         if topic and topic != names.DELETED_TOPIC:
             self._resources.admit(caller, Verb.PUBLISH, topic, names.TOPICS, "dead_letter_policy.dead_letter_topic")

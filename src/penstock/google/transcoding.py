@@ -27,7 +27,7 @@ Message = Any
 
 MAX_QUERY_FIELDS = 100
 MAX_SHOWN = 300
-"""How much of protobuf's own words about a wrong value is told: they repeat the value, however long it is."""
+"""How much of protobuf's own words about a wrong value is shown: they repeat the value, however long it is."""
 
 # What any call of Google's takes in its query, with or without a dollar in front. Of these `alt` and `prettyPrint` say how to
 # answer; the others are for Google's own front (tokens are taken from headers alone) and are not even looked at.

@@ -1,6 +1,6 @@
 """The HTTP shell: one port, one table of routes that is both what is served and what is documented.
 
-An API gives `Route`s; everything around a handler (who calls, how much, how long, what an error looks like) is here.
+An API gives `Route`s; everything around a handler (authentication, limits, deadlines, the form of errors) is here.
 """
 
 from penstock.http.authentication import Admission, Gate, TokenGate

@@ -19,16 +19,16 @@ ASK_AGAIN = SECOND
 
 
 class Gate(Protocol):
-    """Decides who calls, and how often they may. Called on the event loop, so it must not wait."""
+    """Authenticates callers, and limits how often they may call. Called on the event loop, so it must not wait."""
 
     is_open: bool
     """Whether everyone may come in as often as they like, so that nobody need be asked."""
 
     def authenticate(self, secret: str | None) -> Principal:
-        """Who calls with this secret, or without one; Unauthenticated when nobody may."""
+        """The principal of this secret, or of a call without one; Unauthenticated when nobody may."""
 
     def wait_seconds(self, principal: Principal | None, address: str) -> float:
-        """Take a permit and return 0, or say when to come back. `principal` is None for who could not be authenticated."""
+        """Take a permit and return 0, or say when to come back. `principal` is None if the caller could not be authenticated."""
 
 
 class TokenGate:

@@ -63,7 +63,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note when a head begins, and go on."""
+        """Note when a head begins, and continue."""
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
@@ -103,7 +103,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is not HTTP, or not within the limits of a head. What was sent is neither shown nor logged."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun already")
+            raise ConnectionError("an answer has started already")
         if status >= 500 and isinstance(exc, Exception):
             self.log_exception("a request failed outside its handler", exc_info=exc)
             refusal = refusal_of(exc)

@@ -12,7 +12,7 @@ import msgspec
 from penstock.errors import InvalidArgument
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises. A ValidationError is a DecodeError: JSON, and not what was wanted."""
+"""What decoding raises. A ValidationError is a DecodeError: JSON, and not what was expected."""
 MAX_SHOWN = 100
 """How much of a client's own word an error shows."""
 MAX_NEAR = 64

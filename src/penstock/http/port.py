@@ -1,4 +1,4 @@
-"""The HTTP port itself: listen, limit connections, stop in good order."""
+"""The HTTP port itself: listen, limit connections, stop cleanly."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def peer_of(transport: asyncio.BaseTransport | None) -> str:
 class Request(web.BaseRequest):
     """aiohttp's request, and what the shell found out about it.
 
-    `match_info` are the path's parameters, decoded; `principal` is who calls (without a gate anyone, who may do everything; on
+    `match_info` are the path's parameters, decoded; `principal` is the caller (without a gate anyone, who may do everything; on
     an open route nobody, who may do nothing); `request_id` names it in the log and in the answer.
     """
 
@@ -191,5 +191,5 @@ def _no_handshake(message: str) -> Refusal:
 
 
 def _names(request: Request) -> dict[str, str]:
-    """What every answer has. The shell adds it to those that have not begun."""
+    """What every answer has. The shell adds it to those that have not started."""
     return {"X-Request-Id": request.request_id, "Server": SERVER_NAME}

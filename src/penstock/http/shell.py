@@ -80,7 +80,7 @@ class Shell:
         request.request_id = given if given is not None and _SANE_ID(given) else f"{self._prefix}-{next(self._numbers):x}"
         connection.begin(request)
         self._traffic.running += 1
-        status = 499  # unless it is answered: the client is gone, or the server was told not to wait
+        status = 499  # unless it is answered: the client is gone, or the server was asked not to wait
         try:
             response = await self._answer(request)
             status = response.status
@@ -134,7 +134,7 @@ class Shell:
         return response
 
     def _admit(self, request: Request, route: Route) -> None:
-        """Return when the request may go on to its handler."""
+        """Return when the request may continue to its handler."""
         gate = self.gate
         if route.is_open:
             request.principal = NO_PRINCIPAL
@@ -195,7 +195,7 @@ class Shell:
             await request.websocket.close(code=1011, message=b"an error inside the server")
             return request.websocket
         if request.writer.output_size > 0:
-            raise ConnectionResetError("the answer had begun when it failed")
+            raise ConnectionResetError("the answer had started when it failed")
         response = errors.render(refusal)
         response.headers.update(refusal.headers)
         if refusal.closes:
@@ -215,4 +215,4 @@ async def _continue(request: Request) -> None:
     if request.headers["Expect"].lower() != "100-continue":
         raise Refusal(417, "the Expect header is not understood, expected 100-continue", reason="expectation_failed", closes=True)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the answer itself has not begun
+    request.writer.output_size = 0  # the answer itself has not started

@@ -6,7 +6,7 @@
 - A stranger's page may give its own name the address of this server, and then is of the same origin. Where no token keeps it
   out, the name (Host) must therefore be one that no stranger can point here.
 
-Other clients send neither Origin nor Sec-Fetch-Site, and call the server by an address or a name it was told.
+Other clients send neither Origin nor Sec-Fetch-Site, and call the server by an address or a name that it was given.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OriginCheck:
         return self._allows_all or origin in self._origins
 
     def check(self, headers: Mapping[str, str], *, is_page: bool = False, origins: Collection[str] = ()) -> None:
-        """Return when a request with these headers may go on.
+        """Return when a request with these headers may continue.
 
         `is_page` says that it is for a page for people; `origins` are further ones whose pages may send this very request.
         """

@@ -20,7 +20,7 @@ from penstock.hub.keys import Algorithm, Key, KeySet, key_set
 log = logging.getLogger("penstock.hub")
 
 FRESH: Final = 300 * SECOND
-"""How long keys are used without asking again: so long may a key be used that the provider has withdrawn."""
+"""How long keys are used without asking again: this long may a key be used that the provider has withdrawn."""
 PAUSE: Final = 30 * SECOND
 TIMEOUT: Final = 5.0
 """Seconds for all of a fetch."""
@@ -78,7 +78,7 @@ class Jwks:
                 return
             self._tried = now
             self._fetching = asyncio.create_task(self._fetch())
-        # Who asks may be gone before the answer is here; the others still wait for it.
+        # The caller may be gone before the answer is here; the others still wait for it.
         await asyncio.shield(self._fetching)
 
     async def _fetch(self) -> None:

@@ -67,7 +67,7 @@ class DurableDelivery(Protocol):
 class TopicLogs(Protocol):
     """The logs behind bound topics. Made by the host, used by one hub in one event loop.
 
-    Durable subscriptions of one actor begin and end in the order they are asked to, and whoever asked is told in that order.
+    Durable subscriptions of one actor begin and end in the order they are asked to, and the callers are answered in that order.
     """
 
     @property
@@ -83,16 +83,16 @@ class TopicLogs(Protocol):
     ) -> Sequence[tuple[str, str]]:
         """Fill in where the logs are, and forward from there on: each message once, in the order of its log.
 
-        `skipped` is told of a log that lost messages before they could be forwarded, `expired` of address and pattern of a
+        `skipped` is called for a log that lost messages before they could be forwarded, `expired` of address and pattern of a
         durable subscription that ended since nobody came back for it. `everything` is the log of topics that are not bound and
         have durable subscriptions. Returns address and pattern of those that exist from earlier runs.
         """
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
-        """Write a message; `done` is told its position once it is safe, or what went wrong. Offsets follow the order of calls."""
+        """Write a message; `done` gets its position once it is safe, or the error. Offsets follow the order of calls."""
 
     async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
-        """Messages from `start` on that have a topic of the hub, and where to go on: at `stop`, or before it when they are many.
+        """Messages from `start` on that have a topic of the hub, and the offset after them: `stop`, or less if they are many.
 
         At most about 256 KiB come at once, at least one offset is passed. None when some are not kept any more.
         """

@@ -33,7 +33,7 @@ TURN = 64
 """How many frames of one connection are handled in a row before the others have their turn."""
 WRITE_NOW_CHARACTERS = 64 * 1024
 """After how many characters to write without waiting for the end of the turn. Many connections may say more in one turn than an
-outbox holds, and whoever reads would be taken for one that does not."""
+outbox holds, and a client that reads would be taken for one that does not."""
 MAX_APPENDING = 8 * 1024 * 1024
 """Bytes of one connection that may wait for a log; beyond that it is not read for a while."""
 
@@ -85,7 +85,7 @@ class Link:
             await asyncio.wait([self._writing])
 
     def has_appending(self, messages: int, size: int) -> bool:
-        """Whether so many of its publishes, or so many bytes of them, are on their way into a log."""
+        """Whether this many of its publishes, or this many bytes of them, are on their way into a log."""
         return self.session.appends >= messages or self.appending >= size
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class Link:
         if error is None:
             self._finish()
         elif isinstance(error, ConnectionError):
-            self.session.outbox.clear()  # nobody is left to read it; whoever reads this connection sees its end as well
+            self.session.outbox.clear()  # no reader is left; the reader of this connection sees its end as well
         else:
             self._failed(self, error)
 
@@ -222,7 +222,7 @@ class HubService:
             await self._read(link, frames)
         except ConnectionError:
             pass  # it is gone
-        except Exception as error:  # noqa: BLE001  # the top of one connection: whatever it was, the others go on
+        except Exception as error:  # noqa: BLE001  # the top of one connection: whatever it was, the others continue
             self._fail(link, error)
             await self._ignore(frames)
         finally:
@@ -236,7 +236,7 @@ class HubService:
             if number % TURN == 0:
                 await asyncio.sleep(0)  # frames that wait here already would else keep the loop
             if session.closing is not None or self.is_stopping:
-                continue  # it is told why; what it says until it has heard that is not heard
+                continue  # it gets the reason; what it sends until then is dropped
             effect, waiting = None, session.outbox.bytes
             if isinstance(frame, str):
                 self._heard += len(frame)
@@ -272,7 +272,7 @@ class HubService:
                     log.error("cleaning up a connection failed with %s at\n%s", type(error).__name__, _where(error))
             link.session.peer = None
             if self.hub.dirty:
-                self._flush_soon()  # others may have been told
+                self._flush_soon()  # others may have been notified
             if not self._links:
                 self._empty.set()
 
@@ -356,7 +356,7 @@ class HubService:
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
         try:
             self.hub.forward(binding, messages, self._clock.now())
-        except Exception as error:  # noqa: BLE001  # the log goes on, and nobody has a hole without a word
+        except Exception as error:  # noqa: BLE001  # the log continues, and nobody has a hole without a word
             log.error("forwarding from %r failed with %s at\n%s", binding.stream, type(error).__name__, _where(error))
             self._skipped(binding)
         self._heard += sum(message.weight for message in messages)
@@ -394,7 +394,7 @@ class HubService:
         self._flush_soon()
 
     async def _finish(self, work: Coroutine[None, None, None]) -> None:
-        """Do something to its end, whether the connection lasts so long or not: else hub and log would disagree about it."""
+        """Do something to its end, whether the connection lasts this long or not: else hub and log would disagree about it."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -409,7 +409,7 @@ class HubService:
             self.hub.verified(link.session, effect, identity, self._clock.now())
 
     async def _append(self, link: Link, effect: Append) -> None:
-        """Hand a message to the log, and go on; only one that has too much under way is kept waiting."""
+        """Hand a message to the log, and continue; only one that has too much under way is kept waiting."""
         done = partial(self._appended, link, effect)
         link.appending += effect.message.weight
         try:
@@ -428,7 +428,7 @@ class HubService:
                 self.hub.lost(session, effect, _refusal(outcome), now)
             else:
                 self.hub.appended(session, effect, outcome, now)
-        except Exception as error:  # noqa: BLE001  # who is told is the log, which has other messages to write
+        except Exception as error:  # noqa: BLE001  # the caller is the log, which has other messages to write
             self._fail(link, error)
         if link.free is not None and not link.has_appending(self.hub.rules.max_appends // 2 + 1, MAX_APPENDING // 2 + 1):
             if not link.free.done():
@@ -448,7 +448,7 @@ class HubService:
             if effect.binding.epoch != effect.epoch:
                 part = None  # what is in these places now is something else
             if part is None and not is_first:
-                # It was told that it gets everything. Coming back, it is told what is true then.
+                # It was promised everything. After reconnecting, it gets what is true then.
                 hub.state.cut(session, FAILED, self._clock.now())
                 break
             for some in [None] if part is None else _slices(part[0], hub.rules.max_outbox_bytes // 2):
@@ -459,7 +459,7 @@ class HubService:
         hub.recovered(session, self._clock.now())
 
     async def _retain(self, link: Link, effect: Retain) -> None:
-        """Begin a durable subscription. What it brings before the client was told that it has begun comes after that."""
+        """Begin a durable subscription. What it brings before the client was notified that it has started comes after that."""
         early: list[Message] | None = []
 
         def deliver(messages: Sequence[Message]) -> None:
@@ -511,7 +511,7 @@ class HubService:
 
 
 def _refusal(error: Refusal | PenstockError) -> Refusal:
-    """What a client is told of an error that was raised on purpose."""
+    """What a client gets of an error that was raised on purpose."""
     if isinstance(error, Refusal):
         return error
     return Refusal(
@@ -529,7 +529,7 @@ def _where(error: BaseException) -> str:
 
 
 def _slices(messages: Sequence[Message], max_bytes: int) -> Iterator[Sequence[Message]]:
-    """Messages in parts of at most so many bytes, or of one message; one empty part when there are none."""
+    """Messages in parts of at most this many bytes, or of one message; one empty part when there are none."""
     start = size = 0
     for index, message in enumerate(messages):
         size += message.weight

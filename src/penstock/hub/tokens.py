@@ -1,4 +1,4 @@
-"""Who comes in: everybody, or who has a token (JWT) that a known key has signed.
+"""Who is let in: everybody, or clients with a token (JWT) that a known key has signed.
 
 No token, and nothing that could be made into one, appears in a refusal or a log.
 """

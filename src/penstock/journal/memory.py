@@ -25,7 +25,7 @@ EVENT_RECORDS = 100_000
 EVENTS = 1_000_000
 """A record may stand for a thousand events and more, each of which costs about 20 bytes."""
 SLACK = 1_000
-"""So many more may come before the oldest go, all at once."""
+"""This many more may come before the oldest go, all at once."""
 MERGED = 64
 """Chunks smaller than this grow: chunks of one message would cost more than the message."""
 MERGED_BYTES = 64 * 1024

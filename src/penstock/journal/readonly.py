@@ -1,4 +1,4 @@
-"""The log in a data directory for who only looks: without its LOCK, also while a broker writes to it.
+"""The log in a data directory for readers: without its LOCK, also while a broker writes to it.
 
 Nothing is made or changed in the directory but what SQLite itself puts beside a database that it reads (`-shm`, and an empty
 `-wal`). Where that is not allowed, because the directory cannot be written, a database that no broker has open is read as a file

@@ -1,6 +1,6 @@
 """The journal of a durable broker: SQLite in WAL mode, every commit synced before it returns.
 
-One connection writes; it belongs to whoever calls `append`. Readers take a connection of their own from a small pool and never
+One connection writes; it belongs to the caller of `append`. Readers take a connection of their own from a small pool and never
 wait for the writer. Whatever SQLite or the disk says is turned into one of two errors: `JournalUnavailable` (try again later,
 nothing was stored) or `CorruptLog` (these bytes are not what was written).
 """

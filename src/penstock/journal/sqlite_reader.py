@@ -1,7 +1,7 @@
-"""Reading the log in a data directory: rows checked and decoded, the same for the broker itself and for who only looks.
+"""Reading the log in a data directory: rows checked and decoded, the same for the broker itself and for readers.
 
 No read holds a transaction for longer than it takes to fetch some megabytes: while one is held, SQLite cannot take what is in
-its write-ahead log over into the database, and the log grows. A read that goes on later may therefore find that retention has
+its write-ahead log over into the database, and the log grows. A read that continues later may therefore find that retention has
 removed what it had not reached; its caller sees the gap in the offsets.
 """
 
@@ -34,7 +34,7 @@ from penstock.journal.directory import check_mark
 STREAM_BITS = 40
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_ROWS = 4_096
-"""A transaction ends after so many rows or bytes, whichever comes first. The first of a read ends sooner: many ask for little."""
+"""A transaction ends after this many rows or bytes, whichever comes first. The first ends sooner: most reads are small."""
 _OFFSETS = (1 << STREAM_BITS) - 1
 # Our own SQL is fixed: an error in it, or a broken constraint, can only come from the file.
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.ConstraintError, apsw.SQLError)

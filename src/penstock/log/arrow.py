@@ -4,7 +4,7 @@ The payloads of a stored chunk already lie in one buffer with their ends, so a c
 the other columns of plain messages are made chunk by chunk. The same offsets always give the same rows.
 
 `read_stream` and `read_events` read from a broker. What stands below them reads from any `LogView`: parts of a range, each a
-batch and the offset at which to go on after it.
+batch and the offset at which to continue after it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ DEAD_LETTERS = pa.schema(
 )
 
 Part = tuple[pa.RecordBatch, int]
-"""Rows of a range, and the offset at which to go on after them."""
+"""Rows of a range, and the offset at which to continue after them."""
 
 
 def read_stream(
@@ -271,7 +271,7 @@ def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]
 
 
 class _Letter(msgspec.Struct, gc=False):
-    """A message that was dead-lettered, as its event tells."""
+    """A message that was dead-lettered, as its event records it."""
 
     offset: int
     stream: int | None

@@ -39,7 +39,7 @@ class MessageColumns:
     def __init__(self, span: StreamSpan, schema: pa.Schema) -> None:
         self._span = span
         self._schema = schema
-        """The columns that are wanted; each is made by the method of its name."""
+        """The requested columns; each is made by the method of its name."""
 
     def batch(self, group: Group) -> pa.RecordBatch:
         return pa.record_batch([getattr(self, name)(group) for name in self._schema.names], schema=self._schema)
@@ -118,7 +118,7 @@ class EventColumns:
         self._told: list[EventRecord] = []
         self._runs: list[tuple[int, int]] = []
         self._which = array("i")
-        """For every row, which record tells of it."""
+        """For every row, which record describes it."""
         self._offsets: list[int | None] = []
         self._ids: list[bytes | None] = []
         self._attempts: list[int | None] = []

@@ -170,7 +170,7 @@ def grouped(
 
 
 def check(columns: dict[str, pa.Array], where: Target, row: Callable[[int], int]) -> None:
-    """Refuse rows that a publish would refuse: the first bad one is told, by its number, which `row` gives for a place."""
+    """Refuse rows that a publish would refuse: the first bad one is reported, by its number, which `row` gives for a place."""
 
     def refuse(mask: pa.Array, name: str, wanted: str, hint: str | None = None) -> None:
         place = _first(mask)

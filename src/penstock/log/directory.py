@@ -1,4 +1,4 @@
-"""The log of a broker's data directory on this machine, read without asking the broker, and while it goes on writing.
+"""The log of a broker's data directory on this machine, read without asking the broker, and while it continues writing.
 
 It knows what is on disk: a publish as soon as it is confirmed, other events within 100 ms.
 """
@@ -43,7 +43,7 @@ class DirectoryLog:
         return log_view.offsets_at(self._view, times)
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with so many bytes, shared fairly between the streams."""
+        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
         return log_view.offsets_for(self._view, starts, max_bytes)
 
     def messages(

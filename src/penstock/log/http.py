@@ -2,7 +2,7 @@
 
 call ──> connection (kept) ──> answer, or an error of the server, which is final
 │ cut, refused, or "not now"
-└──> wait a little, longer every time, and go on where it stopped; give up after `timeout` without progress
+└──> wait a little, longer every time, and continue where it stopped; give up after `timeout` without progress
 """
 
 from __future__ import annotations
@@ -131,13 +131,13 @@ class HttpLog:
         return self._ask("POST", "/log/offsets", {"times": dict(times)}, _Offsets).offsets
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with so many bytes, shared fairly between the streams."""
+        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
         return self._ask("POST", "/log/limits", {"starts": dict(starts), "max_bytes": max_bytes}, _Offsets).offsets
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a range, in order. A cut connection is opened again and goes on after the last row."""
+        """The messages of a range, in order. A cut connection is opened again and continues after the last row."""
         fields: dict[str, Any] = {"stream": span.stream, "number": span.number}
         if columns is not None:
             fields["columns"] = list(columns)
@@ -337,7 +337,7 @@ class _Body:
         self._response = response
 
     def read(self, size: int) -> pa.Buffer:
-        """So many bytes. Arrow asks for no more than there are, so fewer mean that the body was cut."""
+        """This many bytes. Arrow asks for no more than there are, so fewer mean that the body was cut."""
         buffer = pa.allocate_buffer(size)
         view, filled = memoryview(buffer).cast("B"), 0
         while filled < size:
@@ -362,7 +362,7 @@ class _Refused(Exception):
 
 
 class _Patience:
-    """How long to wait before the next try, and when to give up: after so many seconds without progress."""
+    """How long to wait before the next try, and when to give up: after this many seconds without progress."""
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self._endpoint = endpoint

@@ -80,7 +80,7 @@ class Log(Protocol):
         """
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with so many bytes, shared fairly between the streams; at least one message."""
+        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams; at least one message."""
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None

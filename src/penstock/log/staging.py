@@ -140,7 +140,7 @@ class Staging:
             self._check_owner(write, owner)
             if write not in self._writes and len(self._writes) >= self.limits.max_writes:
                 raise ResourceExhausted(
-                    f"{len(self._writes)} writes are staged, as many as may be",
+                    f"{len(self._writes)} writes are staged, the most that are allowed",
                     hint="commit or abort some",
                 )
             number = next(self._numbers)
@@ -437,7 +437,7 @@ def _read_info(path: Path) -> PartInfo:
     except (OSError, msgspec.MsgspecError) as error:
         problem = str(error)
     damaged = CorruptLog(str(path.parent), path.name, problem)
-    damaged.hint = "move the file away: its writer is told at the commit that it is missing, and stages it again"
+    damaged.hint = "move the file away: its writer gets the error at the commit that it is missing, and stages it again"
     raise damaged
 
 

@@ -1,7 +1,7 @@
 """What is known of a query that writes: which batch was decided last, and how far publishing it has got.
 
     staged ──commit──> decided ──> slice by slice ──> finished
-       │                  └── a crash goes on from `done`: each slice and the mark that it is done are one commit
+       │                  └── a crash continues from `done`: each slice and the mark that it is done are one commit
        └──abort, or a day without a touch──> forgotten
 
 Batch numbers of a query only go up. A batch that was decided is never published again, whatever is staged for it later.
@@ -59,7 +59,7 @@ class Ledger(msgspec.Struct, array_like=True, frozen=True):
         return self.done == self.rows
 
     def passed(self, until: int, turns: int, now: int) -> Ledger:
-        """The ledger when the slice that ends at `until` has gone to so many of its streams; no turns: to all."""
+        """The ledger when the slice that ends at `until` has gone to this many of its streams; no turns: to all."""
         if not turns:
             return msgspec.structs.replace(self, at=now, done=until, until=0, turns=0)
         return msgspec.structs.replace(self, at=now, until=until, turns=turns)

@@ -199,7 +199,9 @@ class Writes:
     ) -> Ledger:
         """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
         if not write_ledger.is_unnamed(query) and query not in self._queries and len(self._queries) >= MAX_QUERIES:
-            raise ResourceExhausted(f"{len(self._queries)} queries write here, as many as may be", hint="use names that stay")
+            raise ResourceExhausted(
+                f"{len(self._queries)} queries write here, the most that are allowed", hint="use names that stay"
+            )
         # From here on no part enters the write and nobody aborts it: what is checked is what will be published.
         self.staging.claim(write)
         with self._lock:

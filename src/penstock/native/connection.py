@@ -323,7 +323,7 @@ class Connection(asyncio.Protocol):
             return
         record = TakenRecord()
         task = self._loop.create_task(self._finish(request.call, work), context=record.context())
-        if waits:  # which is no load: the client's other frames go on being read
+        if waits:  # which is no load: the client's other frames continue being read
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
         else:

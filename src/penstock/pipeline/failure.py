@@ -18,7 +18,7 @@ _NOT_A_HINT = re.compile(r"^(?:\s|\tat |JVM stacktrace|During handling|The above
 _LONGEST = 1_000
 _LATE = "Python worker failed to connect back"
 TOO_LATE = "Spark waits ten seconds for a Python worker to come up, and one came up later"
-"""What is told of it. It says nothing about the job: the same, started again, may do."""
+"""What is reported of it. It says nothing about the job: the same, started again, may do."""
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Plan:
     checkpoints: str
     """Where Spark keeps its progress; each query has a directory of its own below it."""
     is_once: bool = False
-    """Take what is there now, then end, instead of going on."""
+    """Take what is there now, then end, instead of continuing."""
     interval: str = "1 second"
     """How often a batch begins, when there is something new; "0 seconds" is as soon as the last one is done."""
     streams: str = ".*"
@@ -55,13 +55,13 @@ class Plan:
     """How late an event may come and still count where it belongs."""
     window: str = "1 minute"
     max_rows: int | None = None
-    """At most so many rows a batch."""
+    """At most this many rows in a batch."""
     hold: bool = False
     """Whether retention waits for the archive: what it has not taken yet stays in the log."""
 
 
 Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]
-"""A job that goes on: starts its queries and returns them."""
+"""A job that continues: starts its queries and returns them."""
 
 
 def check_log(target: Target, streams: str | None = None, names: Sequence[str] | None = None) -> None:

@@ -73,7 +73,7 @@ class BatchReader(DataSourceReader):
 
     @property
     def _streams(self) -> list[str] | None:
-        """The streams whose events are wanted; None: of all."""
+        """The streams whose events are requested; None: of all."""
         given, pushed = self._options.streams, self._wanted.streams
         if pushed is None:
             return None if given is None else list(given)
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
 
     @property
     def _place(self) -> RowFilter:
-        """What tells where rows are. All events are in one log: of which stream they are is told by the streams above."""
+        """What names the place of rows. All events are in one log; the streams above say which are meant."""
         if self._options.is_messages or self._streams == []:
             return self._wanted if self._options.is_messages else replace(self._wanted, streams=frozenset())
         return replace(self._wanted, streams=None)
@@ -125,7 +125,7 @@ def _ranges(options: SourceOptions, holdings: ReadableStreams) -> tuple[list[Off
 
 
 def _pruned(pieces: list[OffsetRange], want: RowFilter, holdings: ReadableStreams) -> list[OffsetRange]:
-    """Without the ranges in which nothing is wanted."""
+    """Without the ranges that hold no requested rows."""
     pieces = [piece for piece in pieces if want.streams is None or piece.stream in want.streams]
     since = holdings.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
     until = holdings.offsets_at({piece.stream: want.until for piece in pieces}) if pieces and want.until < FOREVER else {}

@@ -15,7 +15,7 @@ HINT = "`penstock pipeline run` makes them; a window is there when its end and t
 
 
 def recent(lake: str, minutes: float) -> list[dict[str, Any]]:
-    """The rows of the windows that ended in the last so many minutes before the end of the newest, oldest first.
+    """The rows of the windows that ended in the last this many minutes before the end of the newest, oldest first.
 
     Not before now: a window is there when the watermark has passed it.
     """

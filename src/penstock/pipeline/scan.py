@@ -57,7 +57,7 @@ def open_source(options: SourceOptions) -> Log:
 
 
 def open_cursors(options: SourceOptions) -> WritableLog:
-    """The server that keeps the cursor. It is not waited for: what it misses, it is told the next time."""
+    """The server that keeps the cursor. It is not waited for: what it misses, it gets the next time."""
     from penstock.log.http import HttpLog  # noqa: PLC0415  # few queries have a cursor, and no task
 
     assert options.endpoint is not None, "checked with the options"
@@ -141,7 +141,7 @@ def _reader(
 
 
 def surviving(piece: OffsetRange, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:
-    """What there still is of a piece. What is gone is an error (`is_strict`), or is told and skipped."""
+    """What there still is of a piece. What is gone is an error (`is_strict`), or is reported and skipped."""
     start, stop = piece.start, piece.stop
     while start < stop:
         try:

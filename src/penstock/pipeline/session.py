@@ -90,7 +90,7 @@ def session(
         check_remote(remote)
         with as_penstock_error():
             return _connected(app, remote, given)
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been told in our words
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been reported in our words
 
     if SparkSession.getActiveSession() is None:
         with as_penstock_error():
@@ -177,12 +177,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def memory_for(total: int) -> str:
-    """The driver's memory on a machine with so many bytes: a quarter, from 1 to 4 GiB. Locally the driver does all the work."""
+    """The driver's memory on a machine with this many bytes: a quarter, from 1 to 4 GiB. Locally the driver does all the work."""
     return f"{min(max(total // 4, GIB), 4 * GIB) // (1 << 20)}m"
 
 
 def _submitted() -> dict[str, str]:
-    """What `spark-submit` was told, its `--master` too, where it runs this process; it has started Java then."""
+    """The options of `spark-submit`, its `--master` too, where it runs this process; it has started Java then."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415

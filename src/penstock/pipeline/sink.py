@@ -74,13 +74,13 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class StagedParts(WriterCommitMessage):
-    """What a task tells the driver: where its rows wait."""
+    """What a task reports to the driver: where its rows wait."""
 
     write: str
     partition: int
     parts: tuple[str, ...]
     query: str | None
-    """The streaming query that the task belongs to; Spark tells its tasks, not its driver's side of a sink."""
+    """The streaming query that the task belongs to; Spark passes it to tasks, not to the driver's side of a sink."""
 
 
 class _Stager:
@@ -183,7 +183,7 @@ def _seconds(column: pa.Array) -> pa.Array:
 
 
 def pieces(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups of about so many bytes; one that is larger is cut. Those without rows are left out."""
+    """The batches in groups of about this many bytes; one that is larger is cut. Those without rows are left out."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -124,7 +124,7 @@ class Acked(Done, kw_only=True):
 
 
 class NackedBatch(Done, kw_only=True):
-    """How many were given back, and by id why the others could not be; `success` says whether all were."""
+    """How many were released, and by id why the others could not be; `success` says whether all were."""
 
     nacked: int
     failed: dict[str, Failure]
@@ -143,13 +143,13 @@ class Purged(Done, kw_only=True):
 
 
 class Released(Done, kw_only=True):
-    """How many messages went back."""
+    """How many messages returned."""
 
     released: int
 
 
 class Redriven(Done, kw_only=True):
-    """How many dead letters went back."""
+    """How many dead letters returned."""
 
     redriven: int
 
@@ -231,7 +231,7 @@ class RoomEvent(Answer, kw_only=True):
 
 
 class Events(Answer, kw_only=True):
-    """Events in their order, and the offset to go on from."""
+    """Events in their order, and the offset to continue from."""
 
     events: list[RoomEvent]
     next_offset: int

@@ -149,7 +149,7 @@ class Nack(MessageRequest, kw_only=True):
 
 
 class NackBatch(MessagesRequest, kw_only=True):
-    """Give messages back."""
+    """Release messages."""
 
     requeue: bool = True
     error: Text | None = None
@@ -176,7 +176,7 @@ class ListConsumers(QueueRequest, kw_only=True):
 class DeadLetters(QueueRequest, kw_only=True):
     """List dead letters, oldest first."""
 
-    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
+    limit: Annotated[int, Meta(le=1_000), _limits("At most this many.", minimum=1)] = 100
 
 
 class Redrive(QueueRequest, kw_only=True):
@@ -295,7 +295,7 @@ class ReadRoom(Room, kw_only=True):
     """Read events by offset."""
 
     from_offset: Annotated[int, _limits("The first offset.", minimum=0, maximum=2**40)] = 0
-    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
+    limit: Annotated[int, Meta(le=1_000), _limits("At most this many.", minimum=1)] = 100
     subscriber_id: str | None = None
 
 

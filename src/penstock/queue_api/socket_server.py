@@ -1,4 +1,4 @@
-"""What the binary APIs share: connections with limits, who calls, and commands answered one after the other or side by side.
+"""What the binary APIs share: connections with limits, authentication, and commands answered one after the other or side by side.
 
 A connection is cut when its framing is lost, when half a request is not followed by the rest, when nothing comes for the idle
 time, or when it does not read its answers. An error of a command is an answer like any other.
@@ -53,7 +53,7 @@ class SocketLimits:
 TURN = 32
 """How many requests of one connection are answered before others have their turn."""
 BACKLOG = 1024
-"""How many connections may wait to be accepted: a burst beyond it is told to come back a second later."""
+"""How many connections may wait to be accepted: clients of a burst beyond it retry a second later."""
 
 
 CONNECTION_COMMANDS = frozenset({"PING", "QUIT", "CLOSE", "AUTH", "HELLO"})
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
             self._server.gate.authenticate(self._secret)
 
     def _admit(self, secret: str | None) -> Principal:
-        """Who calls with a secret, or without one; from then on requests may be large."""
+        """The principal of a secret, or of a call without one; from then on requests may be large."""
         gate = self._server.gate
         principal: Principal = ANYONE if gate is None else gate.authenticate(secret)
         self._codec.limit = self._server.limits.max_frame_bytes

@@ -5,7 +5,7 @@
     server: {"type": "error", "error", "code", "message_id"?} for what could not be done; the socket stays open
 
 The socket holds at most `prefetch` messages: no more are sent until one is settled, so what waits for a slow reader is bounded. A
-socket is a consumer of its own, also when two bear the same consumer id; what it holds goes back when it closes, without
+socket is a consumer of its own, also when two have the same consumer id; what it holds returns when it closes, without
 counting a retry.
 """
 
@@ -128,9 +128,9 @@ class _Session:
         self._admission = admission
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Send and listen until the socket closes; then give back what it holds."""
+        """Send and listen until the socket closes; then release what it holds."""
         sender = asyncio.create_task(self._send_messages(stopping))
-        # Whatever becomes of this task, which is cancelled with the connection: when nothing leases any more, all goes back.
+        # Whatever becomes of this task, which is cancelled with the connection: when nothing leases any more, all returns.
         sender.add_done_callback(self._give_back)
         try:
             with suppress(ConnectionError):

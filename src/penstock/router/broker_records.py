@@ -39,7 +39,7 @@ MAX_TEXT: Final = 500
 """Characters of an id, a target or an error that is written down for each attempt."""
 HIDDEN: Final = 600
 """Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
-way, its message is not acked, and comes again; the letter is delivered once more then, and does no harm."""
+way, its message is not acked, and is redelivered; the letter is delivered once more then, and does no harm."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
 _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
@@ -72,7 +72,7 @@ class BrokerRecords:
     def attempted(self, attempt: Attempt) -> None:
         """Write an attempt down with the others of this turn of the loop."""
         if not self._attempts:
-            # Before what is told to the source in this turn: an attempt stands in the log before the ack that follows from it.
+            # Before what is sent to the source in this turn: an attempt stands in the log before the ack that follows from it.
             self._loop.call_soon(self._write)
         self._attempts.append(attempt)
 
@@ -182,7 +182,7 @@ def _all_cut(texts: list[str]) -> list[str]:
 
 
 def _header(text: str) -> str:
-    """Text that a message may carry, cut to so many bytes."""
+    """Text that a message may carry, cut to a number of bytes."""
     return text if len(text) * 4 <= MAX_ATTRIBUTE_VALUE_BYTES else text.encode()[:MAX_TEXT].decode(errors="ignore")
 
 

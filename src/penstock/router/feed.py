@@ -97,7 +97,7 @@ log = logging.getLogger("penstock.router")
 POLL_SECONDS = 20.0
 ROOM_SECONDS = 0.5
 PROBE = 10
-"""So many messages are asked for at least."""
+"""This many messages are asked for at least."""
 REMEMBERED_FOR = 300 * SECOND
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 HAND_OVER_SECONDS = 10.0
@@ -117,7 +117,7 @@ class MessageRouter(Protocol):
         """The pools at work, by code."""
 
     def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
-        """Route a batch; `feed.fed` is told of the pools."""
+        """Route a batch; `feed.fed` gets the pools."""
 
     def tracked(self, queue: str) -> list[RoutedMessage]:
         """The messages of a queue that are in the router, oldest first."""
@@ -154,7 +154,7 @@ class Feed:
         self.is_closing = False
         """Whether another feed takes its place, or nothing of it is in the router any more."""
         self.inherited: ClosedSource = before[-1].inherited if before else ClosedSource(clock)
-        """What was decided about messages that the feeds before this one had taken, and that come again."""
+        """What was decided about messages that the feeds before this one had taken, and that are redelivered."""
         self.in_flight = 0
         """Messages of this feed in the router."""
         self.trouble: str | None = None
@@ -173,7 +173,7 @@ class Feed:
         self._before = before
         self._closing = asyncio.Lock()
         self._is_stuck = False
-        """Whether no pool that this queue feeds has made room for a while: then what they have no room for goes back."""
+        """Whether no pool that this queue feeds has made room for a while: then what they have no room for returns."""
 
     def start(self) -> None:
         """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
@@ -217,10 +217,10 @@ class Feed:
                 while self.in_flight:  # noqa: ASYNC110  # counted for every message: an event would cost more than this
                     await asyncio.sleep(LOOK_SECONDS)
         self.source = heir.inherited
-        await asyncio.shield(asyncio.ensure_future(self.close()))  # one that is cut off could not give back what it holds
+        await asyncio.shield(asyncio.ensure_future(self.close()))  # one that is cut off could not release what it holds
 
     async def close(self) -> None:
-        """Carry out what was told to the source, give back the rest, and close it."""
+        """Carry out what was requested of the source, release the rest, and close it."""
         async with self._closing:
             await self._close()
 
@@ -236,11 +236,11 @@ class Feed:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._own.stop()
         except PenstockError as error:
-            log.warning("the queue %r could not be closed in good order: %s", self.config.name, error)
+            log.warning("the queue %r could not be closed cleanly: %s", self.config.name, error)
         except TimeoutError:
             log.warning("the queue %r could not be closed within %g s", self.config.name, CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001  # whatever it is: the other queues are closed all the same
-            self._unexpected_error("it could not be closed in good order", error)
+            self._unexpected_error("it could not be closed cleanly", error)
 
     def consumers(self) -> list[ConsumerState]:
         """Its poll loops, in wall time as of now: a clock that jumps changes no age."""
@@ -306,7 +306,7 @@ class Feed:
             return
         try:
             self._routes.route(self, batch)
-        except Exception as error:  # noqa: BLE001  # as above; what did not come in comes again
+        except Exception as error:  # noqa: BLE001  # as above; what did not come in is redelivered
             self._unexpected_error("a batch could not be routed", error)
             inside = {id(item.received) for item in self._routes.tracked(self.config.name)}
             for received in batch:
@@ -376,7 +376,7 @@ class Feed:
             await asyncio.sleep(lease / 4)
             try:
                 self._extend_leases(lease)
-            except Exception as error:  # noqa: BLE001  # whatever it is: without this every message would come again, and again
+            except Exception as error:  # noqa: BLE001  # whatever it is: without this every message would be redelivered, and again
                 self._unexpected_error("leases could not be extended", error)
 
     def _extend_leases(self, lease: float) -> None:

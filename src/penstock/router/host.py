@@ -83,7 +83,7 @@ class RouterHost:
         await self.lifecycle.start()
 
     async def stop(self, grace_seconds: float = 0) -> None:
-        """End in good order, by the router's own limits. Safe to call twice."""
+        """End cleanly, by the router's own limits. Safe to call twice."""
         await self.lifecycle.stop()
         await self._transport.close()
         await self._records.flush()

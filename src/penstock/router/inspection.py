@@ -120,7 +120,7 @@ class Inspection:
         shown = self._shown(item)
         self._router.force_ack(item)
         feed: Feed = item.origin
-        with suppress(TimeoutError):  # a queue that is away is told when it is back
+        with suppress(TimeoutError):  # a queue that is away gets it when it is back
             async with asyncio.timeout(FLUSH_SECONDS):
                 await feed.source.flush()
         return ForcedAck(shown, None if feed.source.is_healthy else "the queue is not reached at present")

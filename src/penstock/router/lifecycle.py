@@ -37,7 +37,7 @@ class PrimaryElection(Protocol):
     """Which of several routers works: the one that holds the lock."""
 
     async def start(self) -> None:
-        """Try to become the primary; whoever made it is told of every change, and awaited."""
+        """Try to become the primary; its owner is called for every change, and awaited."""
 
     async def stop(self) -> None:
         """Tell that it is not the primary any more, and then let another have it. Safe to call twice."""
@@ -51,7 +51,7 @@ class PrimaryElection(Protocol):
 
 
 class RouterLifecycle:
-    """Runs one router. `start` returns at once; `failed` ends when the router cannot go on."""
+    """Runs one router. `start` returns at once; `failed` ends when the router cannot continue."""
 
     def __init__(
         self,
@@ -97,10 +97,10 @@ class RouterLifecycle:
             self._begun = asyncio.create_task(self._begin())
 
     async def stop(self) -> None:
-        """End in good order: no more checks, then the four steps of the router. Safe to call twice."""
+        """End cleanly: no more checks, then the four steps of the router. Safe to call twice."""
         self.is_stopping = True
         if self.election is not None:
-            # It tells us to end before it lets another one begin: nobody else takes what is still worked on here.
+            # It ends us before it lets another one begin: nobody else takes what is still worked on here.
             await self.election.stop()
         await self._end(DRAIN_SECONDS)
 
@@ -108,7 +108,7 @@ class RouterLifecycle:
         """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
         if not self._tasks:
             raise _idle()
-        # A task of this life: it ends when the router does, but not when whoever asks for it goes away in the middle.
+        # A task of this life: it ends when the router does, but not when its caller goes away in the middle.
         reloading = asyncio.create_task(self._reload())
         self._tasks.append(reloading)
         reloading.add_done_callback(self._forget)
@@ -130,7 +130,7 @@ class RouterLifecycle:
     def _forget(self, ended: asyncio.Task[Any]) -> None:
         self._tasks = [task for task in self._tasks if task is not ended]
         if not ended.cancelled():
-            ended.exception()  # whoever asked may be gone
+            ended.exception()  # the caller may be gone
 
     async def _primacy_changed(self, is_primary: bool) -> None:
         if is_primary:

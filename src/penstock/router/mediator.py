@@ -47,7 +47,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class ThinBody(msgspec.Struct, rename="camel"):
-    """What a target is told."""
+    """What a target receives."""
 
     message_id: str
 

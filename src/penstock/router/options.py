@@ -18,9 +18,9 @@ class RouterOptions(TransportOptions):
     """`strict`: a message that failed holds its group back until it is delivered or dead. `batch`: as specification 001 has it,
     within one batch."""
     payload: Literal["thin", "full"] = "thin"
-    """`thin`: the target is told the message's id. `full`: also its content."""
+    """`thin`: the target receives the message's id. `full`: also its content."""
     max_attempts: int | None = None
-    """After so many attempts that failed a message is dead; None: it is tried forever."""
+    """After this many attempts that failed a message is dead; None: it is tried forever."""
     request_timeout: float = 900
     breaker_scope: BreakerScope = "target"
     """What shares a circuit breaker: scheme, host and port; the same with the path; or all targets."""
@@ -29,7 +29,7 @@ class RouterOptions(TransportOptions):
     signing_secret: str | None = None
     """Signs every request by the Standard Webhooks scheme."""
     hold_limit: float = 60
-    """A message that is to be tried again within this time is held here; one with a longer delay goes back to its queue."""
+    """A message that is to be tried again within this time is held here; one with a longer delay returns to its queue."""
     retry_pause: float = 1.0
     """Between the first call of an attempt and the second; between the second and the third it is twice as long."""
     max_pools: int = 10_000

@@ -48,7 +48,7 @@ OpenSource = Callable[[QueueConfig], Source]
 
 
 class Router:
-    """One router. Make it inside the running loop; `apply` gives it work, `stop` ends it in good order."""
+    """One router. Make it inside the running loop; `apply` gives it work, `stop` ends it cleanly."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Router:
             if item.origin is not feed:  # its queue was opened again meanwhile: who has the new receipt settles it
                 item.origin.in_flight -= 1
                 item.origin, feed.in_flight = feed, feed.in_flight + 1
-            # Its lease is taken up again with the new receipt: what is in the router goes on.
+            # Its lease is taken up again with the new receipt: what is in the router continues.
             source.extend(item.received, round(source.lease_seconds or DEFAULT_DELAY))
         for item in routing.requeued:
             source.ack(item.received)
@@ -141,7 +141,7 @@ class Router:
         feed.metrics.deferred(len(routing.refused) + len(routing.waiting) + len(routing.repeated), wall)
         for code, count in routing.full.items():
             feed.fed(code, now)
-            self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages go back to their queue", ROUTER)
+            self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages return to their queue", ROUTER)
             log.debug("pool %r had no room for %d messages of %r", code, count, feed.config.name)
 
     def _refuse(self, feed: Feed, pool: Pool, item: RoutedMessage, delay: int, now: int) -> None:
@@ -150,7 +150,7 @@ class Router:
         self._attempt_counts.keep(item)
 
     def _in_turn(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
-        """Those that need not wait for messages of their group in a pool that is not theirs any more; the others go back."""
+        """Those that need not wait for messages of their group in a pool that is not theirs any more; the others return."""
         behind = [
             item for item in items if self._group_moves.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None
         ]
@@ -212,13 +212,13 @@ class Router:
         try:
             refuse = None if has_failed or not delay else getattr(feed.source, "refuse", None)
             (refuse or feed.source.nack)(item.received, delay)
-        except Exception as error:  # whatever it is: those that go back with it do so all the same
-            log.warning("a message could not be given back to %r", feed.config.name, exc_info=error)
+        except Exception as error:  # whatever it is: those that return with it do so all the same
+            log.warning("a message could not be released to %r", feed.config.name, exc_info=error)
             return False
         return True
 
     def force_ack(self, item: RoutedMessage) -> None:
-        """An operator takes a message out: it is acked, not begun any more, and not tried again should its call fail."""
+        """An operator takes a message out: it is acked, not started any more, and not tried again should its call fail."""
         self.ack(item, self.clock.now())
         for code in (item.pointer.pool, DEFAULT_POOL):  # it may have come before its own pool was there
             runner = self.runners.get(code)
@@ -231,7 +231,7 @@ class Router:
         return self.tracker.holds(item)
 
     def unexpected_error(self, item: RoutedMessage, error: Exception) -> Outcome:
-        """The delivery of a message failed in a way that nobody has thought of: it is tried again, and that is told."""
+        """The delivery of a message failed in a way that nobody has thought of: it is tried again, and that is reported."""
         log.error("the delivery of message %r failed", item.pointer.message_id, exc_info=error)
         text = f"{shown_target(item.pointer.target)}: a delivery failed unexpectedly: {type(error).__name__}"
         self.warn(Category.PROCESSING, Severity.WARN, text, POOL)
@@ -344,7 +344,7 @@ class Router:
     def add_feed(self, config: QueueConfig, before: Sequence[Feed] = ()) -> None:
         """Open a queue and poll it, after the feeds `before` it are closed.
 
-        One that cannot be opened is warned of, and the others go on.
+        One that cannot be opened is warned of, and the others continue.
         """
         try:
             source = self._open_source(config)
@@ -403,7 +403,7 @@ class Router:
             self.send_back(item, 0)
         self.given_back += len(waiting)
         if waiting:
-            log.info("pool %r is drained: %d messages went back to their queues", code, len(waiting))
+            log.info("pool %r is drained: %d messages returned to their queues", code, len(waiting))
         self.draining_runners.append(runner)
 
     async def _drain_feed(self, name: str) -> None:
@@ -483,7 +483,7 @@ class Router:
     async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
         """Stop in four steps (specification 001, "Graceful Shutdown"). Safe to call twice.
 
-        What waits in pools goes back to its queue after everything that runs has ended, in the order it came in: a message that
+        What waits in pools returns to its queue after everything that runs has ended, in the order it came in: a message that
         fails now must not be behind those that were to follow it.
         """
         async with self._lock:
@@ -522,7 +522,7 @@ class Router:
     def _give_back(self) -> None:
         errors = sum(not self.send_back(item, 0) for item in list(self.tracker))
         if errors:
-            text = f"{errors} messages could not be given back to their queues; they come again by themselves"
+            text = f"{errors} messages could not be released to their queues; they are redelivered by themselves"
             self.warn(Category.SHUTDOWN_CLEANUP_ERRORS, Severity.WARN, text, ROUTER)
 
 

@@ -18,7 +18,7 @@ from penstock.router.records import Attempt, Records
 
 SKEW_KEPT = SECOND // 10
 LONGEST_REFUSAL = 10
-"""Seconds after which a message comes again that a full pool had no room for, at most."""
+"""Seconds after which a message is redelivered that a full pool had no room for, at most."""
 
 
 class Settle(Protocol):
@@ -59,7 +59,7 @@ class Runner:
         self.pool = pool
         self.metrics = PoolMetrics()
         self.is_stopped = False
-        """Nothing is begun any more, and what fails stays where it is until it is given back."""
+        """Nothing is started any more, and what fails stays where it is until it is released."""
         self._mediator = mediator
         self._settle = settle
         self._records = records
@@ -75,7 +75,7 @@ class Runner:
         self.ended_at = 0
         """When an attempt last ended (steady time); 0: none did."""
         self._marked_at = 0
-        """When a message ended, or the first one was begun after a time without any."""
+        """When a message ended, or the first one was started after a time without any."""
         self._idle = asyncio.Event()
         self._refused = 0
         self._limited = 0
@@ -97,7 +97,7 @@ class Runner:
         while pool.active < pool.concurrency and (item := pool.take(now)) is not None:
             try:
                 outcome = self._mediator.deliver(item, self._ended, now)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the other messages go on, and this one comes again
+            except Exception as error:  # noqa: BLE001  # whatever it is: the other messages continue, and this one is redelivered
                 outcome = self._settle.unexpected_error(item, error)
             if outcome is not None:
                 try:
@@ -127,11 +127,11 @@ class Runner:
         await self._idle.wait()
 
     def has_room(self, wanted: int) -> bool:
-        """Whether there is room for so many messages, or for half of what the pool holds."""
+        """Whether there is room for this many messages, or for half of what the pool holds."""
         return self.pool.room >= min(wanted, self.pool.capacity // 2)
 
     async def room(self, wanted: int, seconds: float) -> bool:
-        """Wait until there is room for so many messages; False when there is none after that time."""
+        """Wait until there is room for this many messages; False when there is none after that time."""
         if self.has_room(wanted):
             return True
         wanted = min(wanted, self.pool.capacity // 2)
@@ -145,11 +145,11 @@ class Runner:
         return True
 
     def refusal(self) -> int:
-        """Seconds after which a message may come again that there was no room for: when, by the look of it, there is."""
+        """Seconds after which a message may be redelivered that there was no room for: when, by the look of it, there is."""
         gap = max(self._gap, self._steady() - self._marked_at if self.pool.active else 0)
         seconds = min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
         self._refused += 1
-        # Spread over the last quarter: thousands that went back together should not come together.
+        # Spread over the last quarter: thousands that returned together should not come together.
         return seconds - self._refused % (seconds // 4 + 1)
 
     def _ended(self, item: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
@@ -201,7 +201,7 @@ class Runner:
             return
         back = self.pool.retry(item, delay * SECOND, now, was_called=was_called)[1]
         if self.pool.is_strict(item.pointer.group) and not self.pool.is_draining:
-            # There was no room for it here: it comes again later than what is held, and keeps nobody waiting behind it.
+            # There was no room for it here: it is redelivered later than what is held, and keeps nobody waiting behind it.
             delay = max(delay, DEFAULT_DELAY)
         for one in back:
             self._settle.send_back(one, delay, has_failed=has_failed and one is item)

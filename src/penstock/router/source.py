@@ -39,27 +39,27 @@ class QueueDepth(msgspec.Struct, frozen=True):
     """How much a queue holds."""
 
     pending: int
-    """Messages that can be handed out."""
+    """Messages that can be delivered."""
     not_visible: int
-    """Messages that are handed out, or have to wait."""
+    """Messages that are delivered, or have to wait."""
 
 
 class Source(Protocol):
     """One queue at one server."""
 
     lease_seconds: float | None
-    """How long after `poll` or `extend` a message is handed out again if nothing is said of it; None: not while connected."""
+    """How long after `poll` or `extend` a message is delivered again if nothing is said of it; None: not while connected."""
 
     async def start(self) -> None:
         """Connect, and find the queue.
 
         Unavailable when the server is not reached (try again), FailedPrecondition or NotFound when the queue cannot be used as it
-        is. What an earlier life of this router left unsettled is handed out before what it never saw, in order, as far as the
+        is. What an earlier life of this router left unsettled is delivered before what it never saw, in order, as far as the
         server lets it be.
         """
 
     async def stop(self) -> None:
-        """Take no more, carry out what was told, give back at once what is unsettled, in order, and close.
+        """Take no more, carry out what was requested, release at once what is unsettled, in order, and close.
 
         Waiting polls return nothing. Safe to call twice, and before a start.
         """
@@ -78,10 +78,10 @@ class Source(Protocol):
         """The message is done with."""
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """The message is to be handed out again after so many seconds; 0: at once, in its old place if the server can."""
+        """The message is to be delivered again after this many seconds; 0: at once, in its old place if the server can."""
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """The message is still worked on: its lease runs for so many seconds from now."""
+        """The message is still worked on: its lease runs for this many seconds from now."""
 
     def set_lease(self, seconds: int) -> None:
         """Lease messages for `seconds` from now on, where the router and not the server decides that."""
@@ -94,7 +94,7 @@ class Source(Protocol):
 
 
 class CountsAttempts(Protocol):
-    """A source whose queue counts how often a message was tried, and lets it die after so many times."""
+    """A source whose queue counts how often a message was tried, and lets it die after this many times."""
 
     def refuse(self, received: SourceMessage, delay: int) -> None:
         """As `nack`, but nobody has tried the message: there was no room for it."""

@@ -89,7 +89,7 @@ class Standby:
         self._term = 0
         """Which of those times is now; 0: none."""
         self._told = 0
-        """The same, as far as `on_change` was told."""
+        """The same, as far as `on_change` knows."""
         self._all_told = asyncio.Event()
         self._holder: str | None = None
         self._refreshed_at = 0

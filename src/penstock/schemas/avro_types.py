@@ -1,7 +1,7 @@
 """The types of an Avro schema, and how its definition is read: names resolved, rules of the specification (1.11) checked.
 
 A definition comes from anybody. Reading it takes time in proportion to its length; nesting is bounded by MAX_DEPTH. Logical
-types and unknown attributes are kept out, as the specification tells readers that do not use them.
+types and unknown attributes are kept out, as the specification asks of readers that do not use them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from penstock.errors import InvalidArgument
 from penstock.schemas.json_text import decoded_json, is_unicode
 from penstock.schemas.schema import SchemaMismatch, found, shortened
 
-MAX_NAME = 1024  # characters of a full name; every name is kept with its namespace in front, so long ones would multiply
+MAX_NAME = (
+    1024  # characters of a full name; every name is kept with its namespace in front, so names without a limit would multiply
+)
 MAX_DEPTH = 64  # of types written inside types; named types may refer to each other as they like
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 INTEGER_BITS = {"int": 32, "long": 64}
@@ -33,7 +35,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fixed:
-    """So many bytes."""
+    """This many bytes."""
 
     name: str
     aliases: frozenset[str]

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto,
 from penstock.schemas.proto_tokens import ProtoToken, ProtoTokens
 from penstock.schemas.schema import shortened
 
-MAX_NAME = 1024  # characters of a full name; every name is kept with its scope in front, so long ones would multiply
+MAX_NAME = 1024  # characters of a full name; every name is kept with its scope in front, so names without a limit would multiply
 MAX_FIELD_NUMBER = 2**29 - 1
 _KEPT_BY_THE_LIBRARY = range(19_000, 20_000)
 

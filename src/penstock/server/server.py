@@ -1,7 +1,7 @@
 """The server: a broker, and the APIs in front of it. The only file that knows all of them.
 
 start    open the broker, then the APIs; ready when the last port listens
-stop     ports close, streams and long polls end, running calls finish within the limit, leases go back, the broker is
+stop     ports close, streams and long polls end, running calls finish within the limit, leases are released, the broker is
 flushed and closed
 """
 
@@ -259,14 +259,14 @@ class Server:
         return console
 
     async def stop(self) -> None:
-        """Stop in good order, within the settings' limit. Safe to call twice."""
+        """Stop cleanly, within the settings' limit. Safe to call twice."""
         self._is_stopping = True
         if self._aio is not None:
             self._aio.stopping.set()
         until = monotonic() + int(self.settings.shutdown_seconds * SECOND)
         ended: list[object] = []
         if self.hub is not None:
-            # Its clients are told why before the HTTP port closes their sockets.
+            # Its clients get the reason before the HTTP port closes their sockets.
             ended += await asyncio.gather(self.hub.stop(self.settings.shutdown_seconds / 2), return_exceptions=True)
         apis, self._apis = self._apis, []
         stops = [api.stop(max(until - monotonic(), 0) / SECOND) for api in apis]

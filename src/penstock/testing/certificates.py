@@ -53,7 +53,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's certificate, for who wants to trust it."""
+        """The authority's certificate, for clients that are to trust it."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     def client(self) -> ssl.SSLContext:
@@ -61,7 +61,7 @@ class Authority:
         return ssl.create_default_context(cadata=self.pem.decode())
 
     def server(self, host: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
-        """A server of this name or address, vouched for. With negative `days` its time ran out so many days ago."""
+        """A server of this name or address, vouched for. With negative `days` its time ran out this many days ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(host), key.public_key(), days=days).add_extension(_names(host), critical=False)
         return _context(key, _sign(builder, self._name, self._key))

@@ -151,7 +151,7 @@ def a_commit_is_stored_as_a_whole_or_not_at_all(open_journal: OpenJournal) -> No
 
 
 def a_durable_journal_remembers(open_journal: OpenJournal) -> None:
-    """The last checkpoint and every event since, whatever number of restarts; one in memory starts again."""
+    """The last checkpoint and every event since, whatever number of restarts; one in memory begins again."""
     with _opened(open_journal) as journal:
         journal.load()
         records = _record(journal)
@@ -172,12 +172,12 @@ def a_durable_journal_remembers(open_journal: OpenJournal) -> None:
             since = [*happened[:2], events.Published(7, START, 0, 1)]
             _same(_loaded(journal), (_state("second"), since), "the events since the checkpoint are loaded, in order")
             total = sum(event.count for event in [*happened, *since])
-            _same(journal.event_range(), (0, total), "event offsets go on where they were")
+            _same(journal.event_range(), (0, total), "event offsets continue where they were")
             _same(len(_messages(journal, 7, 0, 10)), 1, "messages are kept")
 
 
 def trimmed_chunks_are_gone_and_nothing_else(open_journal: OpenJournal) -> None:
-    """Named by their first offsets; offsets go on as if nothing had happened."""
+    """Named by their first offsets; offsets continue as if nothing had happened."""
     with _opened(open_journal) as journal:
         journal.load()
         total = _fill(journal, [6, 7])
@@ -202,7 +202,7 @@ def trimmed_chunks_are_gone_and_nothing_else(open_journal: OpenJournal) -> None:
         journal.trim(7, [summary.first for summary in journal.summaries(7, 0, total + 1)])
         _same(_messages(journal, 7, 0, total + 1), {}, "a stream may be trimmed to nothing")
         journal.append(_commit(7, total + 1, [_message(b"last")]))
-        _same(set(_messages(journal, 7, 0, total + 9)), {total + 1}, "and goes on")
+        _same(set(_messages(journal, 7, 0, total + 9)), {total + 1}, "and continues")
         _same(journal.earliest(7), total + 1, "from its first message on")
         is_durable = journal.is_durable
     if is_durable:
@@ -212,7 +212,7 @@ def trimmed_chunks_are_gone_and_nothing_else(open_journal: OpenJournal) -> None:
 
 
 def trimmed_events_are_old_and_not_needed(open_journal: OpenJournal) -> None:
-    """Nothing younger than the instant leaves, nor, where a start needs it, what no checkpoint covers; offsets go on."""
+    """Nothing younger than the instant leaves, nor, where a start needs it, what no checkpoint covers; offsets continue."""
     late = events.Paused(7, START + 100, False)
     with _opened(open_journal) as journal:
         journal.load()
@@ -236,7 +236,7 @@ def trimmed_events_are_old_and_not_needed(open_journal: OpenJournal) -> None:
         is_durable = journal.is_durable
         if not is_durable:
             journal.append(Commit(START + 100, [], [late]))
-            _same(list(journal.read_events(20, 21)), [(20, late)], "event offsets go on")
+            _same(list(journal.read_events(20, 21)), [(20, late)], "event offsets continue")
     if is_durable:
         with _opened(open_journal) as journal:
             _same(_loaded(journal), (State(), []), "a start finds all it needs in the checkpoint")
@@ -244,7 +244,7 @@ def trimmed_events_are_old_and_not_needed(open_journal: OpenJournal) -> None:
             journal.append(Commit(START + 100, [], [late]))
         with _opened(open_journal) as journal:
             _same(_loaded(journal), (State(), [late]), "a start finds what came after the checkpoint")
-            _same(list(journal.read_events(20, 21)), [(20, late)], "event offsets go on after a restart")
+            _same(list(journal.read_events(20, 21)), [(20, late)], "event offsets continue after a restart")
 
 
 def readers_never_see_half_a_commit(open_journal: OpenJournal) -> None:
@@ -276,11 +276,11 @@ def readers_never_see_half_a_commit(open_journal: OpenJournal) -> None:
             for reader in readers:
                 reader.join()
             sys.setswitchinterval(interval)
-        _promise(not troubles, "reading goes on while another thread writes", troubles)
+        _promise(not troubles, "reading continues while another thread writes", troubles)
 
 
 def reading_may_be_left_in_the_middle(open_journal: OpenJournal) -> None:
-    """An iterator that is still open, or was dropped, holds nobody up; writing goes on beside it."""
+    """An iterator that is still open, or was dropped, holds nobody up; writing continues beside it."""
     with _opened(open_journal) as journal:
         journal.load()
         total = _fill(journal, [7])
@@ -293,7 +293,7 @@ def reading_may_be_left_in_the_middle(open_journal: OpenJournal) -> None:
         firsts = [next(iterator) for iterator in open_reads]
         journal.append(_commit(7, total, [_message(b"beside it")]))
         _promise(len(dropped) == 50 and len(firsts) == 3, "every read began", (len(dropped), len(firsts)))
-        _promise(all(len(list(rest)) >= 1 for rest in open_reads), "an open read goes on after a write", None)
+        _promise(all(len(list(rest)) >= 1 for rest in open_reads), "an open read continues after a write", None)
 
 
 def size_is_no_obstacle(open_journal: OpenJournal) -> None:
@@ -462,7 +462,7 @@ def _check_summaries(journal: Journal, stream: int, total: int) -> None:
         messages = chunk.messages(summary.published_at)
         truth = summarize(messages)
         wanted = Summary(summary.first, len(messages), truth.size, START, truth.priority, truth.keyed)
-        _same(summary, wanted, "a summary tells the truth about its chunk")
+        _same(summary, wanted, "a summary agrees with its chunk")
 
 
 def _snapshot(journal: Journal) -> object:

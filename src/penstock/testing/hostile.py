@@ -94,7 +94,7 @@ def _greeting(greet: Greeting, *, scheme: str = "") -> Behaviour:
 
 
 def _saying(data: bytes, *, scheme: str = "") -> Behaviour:
-    """Say this to whoever connects, and go on listening."""
+    """Say this to whoever connects, and continue listening."""
 
     async def greet(connection: Connection) -> None:
         connection.send(data)
@@ -161,8 +161,8 @@ HOSTILE: Final[Mapping[str, Behaviour]] = {
     # slowness
     "slow headers": _dripped(_OK + b"X-Slow: " + b"s" * 500 + b"\r\nContent-Length: 2\r\n\r\n{}"),
     "slow body": _stream(_OK + b"Content-Length: 500\r\n\r\n", lambda: repeat(b" ", 500), DRIP),
-    "drips for ever": _endless(_CHUNKED, b"1\r\n \r\n", DRIP),
-    "drips headers for ever": _endless(_OK, b"X: y\r\n", DRIP),
+    "drips forever": _endless(_CHUNKED, b"1\r\n \r\n", DRIP),
+    "drips headers forever": _endless(_OK, b"X: y\r\n", DRIP),
     "stalls in the headers": _stalled(_OK + b"Content-Le"),
     "stalls in the body": _stalled(_OK + b"Content-Length: 10\r\n\r\n{"),
     # ends too early
@@ -215,9 +215,9 @@ HOSTILE: Final[Mapping[str, Behaviour]] = {
     "status 2000": _raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}"),
     "HTTP/0.9": _raw(b"<html>hello</html>"),
     "HTTP/3.0": _raw(b"HTTP/3.0 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
-    "HTTP/2 to who speaks HTTP/1.1": _raw(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * 20),
+    "HTTP/2 to a client of HTTP/1.1": _raw(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * 20),
     "garbage": _raw(_GARBAGE),
-    "garbage for ever": _stream(b"", lambda: cycle([_GARBAGE])),
+    "garbage forever": _stream(b"", lambda: cycle([_GARBAGE])),
     # TLS
     "TLS where plain text is spoken": _saying(_TLS_RECORD),
     "plain text where TLS is spoken": _saying(_FINE, scheme="https"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.testing.clock import ManualClock
 
-# pytest loads this module in every run, also where no test uses it: what it needs is imported by who asks for it.
+# pytest loads this module in every run, also where no test uses it: what it needs is imported where it is used.
 
 
 @pytest.fixture

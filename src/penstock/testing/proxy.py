@@ -4,7 +4,7 @@
         pubsub = PubSub(f"penstock://{proxy.address}")
         proxy.cut()                                   # every connection is reset, new ones pass
         proxy.truncate(10, Direction.DOWN)            # ten more bytes of answers, then that connection is reset
-        proxy.swallow(); ...; proxy.heal()            # half-open: sent bytes vanish, and nobody is told
+        proxy.swallow(); ...; proxy.heal()            # half-open: sent bytes vanish, without a notice
 
 Faults are for all connections, present and future, and last until `heal`. They can be called from any thread, and have taken
 effect when the call returns. `misbehave(seed)` does one after the other at random: the same seed gives the same faults.
@@ -133,7 +133,7 @@ class FaultyProxy:
         return self._do(self._cut, reset)
 
     def refuse(self) -> None:
-        """Refuse new connections, as if nobody listened. Those that are open go on."""
+        """Refuse new connections, as if nobody listened. Those that are open continue."""
         self._do(self._refuse)
 
     def accept(self) -> None:
@@ -141,19 +141,19 @@ class FaultyProxy:
         self._do(self._accept)
 
     def delay(self, seconds: float, jitter: float = 0.0, direction: Direction = Direction.BOTH) -> None:
-        """Let every byte take so long, more or less `jitter`. Order is kept."""
+        """Let every byte take this long, more or less `jitter`. Order is kept."""
         micros(seconds, "seconds", maximum=3_600)
         micros(jitter, "jitter", maximum=3_600)
         self._set(direction, delay=seconds, jitter=jitter)
 
     def throttle(self, bytes_per_second: float, direction: Direction = Direction.BOTH) -> None:
-        """Let so many bytes of each connection pass in a second."""
+        """Let this many bytes of each connection pass in a second."""
         if not bytes_per_second > 0:
             raise InvalidArgument.of("bytes_per_second", bytes_per_second, "more than 0")
         self._set(direction, rate=bytes_per_second)
 
     def truncate(self, after_bytes: int, direction: Direction = Direction.DOWN) -> None:
-        """Let so many more bytes pass in a direction, and reset the connection whose byte would be the next. Once."""
+        """Let this many more bytes pass in a direction, and reset the connection whose byte would be the next. Once."""
         if after_bytes < 0:
             raise InvalidArgument.of("after_bytes", after_bytes, "0 or more")
         self._set(direction, left=after_bytes)
@@ -167,7 +167,7 @@ class FaultyProxy:
         self._do_async(self._heal)
 
     def misbehave(self, seed: int, *, every: float = 0.5) -> None:
-        """Do one fault after the other, at random, about `every` so many seconds, until `heal`."""
+        """Do one fault after the other, at random, about `every` this many seconds, until `heal`."""
         micros(every, "every", minimum=1e-3, maximum=3_600)
         self._do_async(lambda: self._begin_storm(seed, every))
 

@@ -49,7 +49,7 @@ class LocalServer:
         return self
 
     def stop(self) -> None:
-        """Stop in good order; returns when it has ended. Safe to call twice."""
+        """Stop cleanly; returns when it has ended. Safe to call twice."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -134,7 +134,7 @@ class ServerProcess:
                 break
         else:
             raise RuntimeError("the server did not start:\n" + "".join(self._lines))
-        # Somebody must go on reading, or a talkative server would stop at a full pipe.
+        # Somebody must continue reading, or a talkative server would stop at a full pipe.
         self._reader = threading.Thread(target=lambda: self._lines.extend(self.process.stderr or ()), daemon=True)
         self._reader.start()
         return self

@@ -123,7 +123,7 @@ class Simulation:
                 report = run.all()
                 if self.check is not None:
                     self.check(report)
-            except Exception as error:  # whatever went wrong, the line that repeats it must be told
+            except Exception as error:  # whatever went wrong, the line that repeats it must be shown
                 problem = " ".join(str(error).split()) if isinstance(error, AssertionError) else " ".join(repr(error).split())
                 raise SimulationFailed(f"{self}.run()", problem or "the check failed", tuple(run.trace)) from error
             finally:

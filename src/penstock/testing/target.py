@@ -1,4 +1,4 @@
-"""A target for HTTP deliveries: a real HTTP/1.1 server on loopback that records what comes and answers as it is told.
+"""A target for HTTP deliveries: a real HTTP/1.1 server on loopback that records what comes and answers as configured.
 
     with Target() as target:                                        # 200 to everything
         ...                                                         # something posts to target.url
@@ -93,7 +93,7 @@ class Behaviour:
     greet: Greeting | None = None
     """What it does as soon as somebody connects; then no request is read. Only where it is the target's one behaviour."""
     tls: Callable[[], ssl.SSLContext] | None = None
-    """What it shows of itself to who connects, if it speaks TLS. Only where it is the target's one behaviour."""
+    """Its certificate, if it speaks TLS. Only where it is the target's one behaviour."""
     scheme: str = ""
     """What its URL begins with, when that is not what it speaks."""
 
@@ -102,7 +102,7 @@ Choose = Callable[[Request], Behaviour]
 
 
 def respond(status: int = 200, body: object = b"", *, headers: Mapping[str, str] | None = None, after: float = 0.0) -> Behaviour:
-    """Answer with this status and body (bytes, text, or what is sent as JSON), so many seconds later."""
+    """Answer with this status and body (bytes, text, or what is sent as JSON), this many seconds later."""
     micros(after, "after", maximum=86_400)
     fields = dict(headers or {})
     content = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         await asyncio.sleep(0)
 
     async def hear(self) -> bytes:
-        """What has come and was not heard yet, for who reads no requests; waits for something."""
+        """What has come and was not heard yet, for tests that read no requests; waits for something."""
         await self._came.wait()
         self._came.clear()
         data = bytes(self._buffer)
@@ -320,7 +320,7 @@ class Target:
     # ── what came ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait_for(self, count: int, seconds: float = 10) -> list[Request]:
-        """All requests so far, as soon as there are so many. In a coroutine: `await asyncio.to_thread(target.wait_for, 3)`."""
+        """All requests so far, as soon as there are this many. In a coroutine: `await asyncio.to_thread(target.wait_for, 3)`."""
         with self._came:
             self._waiting += 1
             try:
@@ -426,7 +426,7 @@ class Target:
         return behaviour(request)
 
     def tell(self) -> None:
-        """Wake who waits for a request."""
+        """Wake callers that wait for a request."""
         if self._waiting:
             with self._came:
                 self._came.notify_all()

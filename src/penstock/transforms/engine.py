@@ -4,7 +4,7 @@
 and answers each with one frame; it ends when the other side closes. Before it reads the first one it gives up the right to open
 files and sockets and to start processes, so a script that breaks out of the engine finds little. Three limits hold a script:
 
-- the engine's own, on processor time and memory: the script is stopped, the process goes on;
+- the engine's own, on processor time and memory: the script is stopped, the process continues;
 - an alarm, for loops inside the engine that never look at its limit (`new Array(2 ** 28).join()`): the kernel ends the process;
 - the address space of the process.
 """

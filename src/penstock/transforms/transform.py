@@ -14,7 +14,7 @@ Calls block: about 0.1 ms for a small script, 2 s for the worst that a script ca
 a worker thread, never in the thread of an event loop. A few scripts run side by side; where more want to, those that have used
 little time go before slow ones.
 
-**What a script can keep from one message to the next.** Nothing by ordinary means: top-level code runs again for each message,
+**What a script can keep from one message to the next.** Nothing by ordinary means: its top-level code runs for each message,
 built-in objects are frozen, globals are removed. A global `let` made through indirect `eval` stays until the context is
 replaced. No script sees anything of another.
 """

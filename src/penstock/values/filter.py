@@ -47,7 +47,7 @@ class Filter:
         return cls(text)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a message with these attributes is wanted."""
+        """Whether a message with these attributes passes."""
         return self._test(attributes)
 
     def __reduce__(self) -> tuple[type[Filter], tuple[str]]:

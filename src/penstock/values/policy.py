@@ -91,7 +91,7 @@ class SubscriptionOptions:
 
     `max_messages` and `max_bytes` bound the unacknowledged backlog; `overflow` says what happens beyond: 'discard' (the default
     in memory), 'reject', or 'spill' (the default with a data directory, where the bounds then only size the window).
-    `exactly_once`: acks are confirmed when they are durable, and one that comes too late is told so.
+    `exactly_once`: acks are confirmed when they are durable, and one that comes too late is reported.
     """
 
     ack_deadline_seconds: Duration = 10
@@ -188,7 +188,7 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     letter: tuple[str, str] | None = None
     """(subscription, project) that its dead letters name in Google's attributes; None: they carry only our own."""
     exactly_once: bool = False
-    """Whether consumers are told of every ack that came too late."""
+    """Whether consumers are notified of every ack that came too late."""
 
     def delay(self, attempt: int) -> int:
         """How long a message waits after its delivery number `attempt` failed."""

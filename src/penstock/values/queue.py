@@ -1,4 +1,4 @@
-"""What `QueueManager` takes and gives back: payloads, messages, dead letters and their state, as values."""
+"""What `QueueManager` takes and returns: payloads, messages, dead letters and their state, as values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PublishResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NackResult:
-    """What became of a message that was given back: `action` is 'requeued' or 'dead_lettered'."""
+    """What became of a message that was nacked: `action` is 'requeued' or 'dead_lettered'."""
 
     action: str
     success: bool = True

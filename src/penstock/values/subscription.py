@@ -1,4 +1,4 @@
-"""What `MessageQueue` gives back: topics, subscriptions, deliveries and their state, as values."""
+"""What `MessageQueue` returns: topics, subscriptions, deliveries and their state, as values."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@
     Ping      are you there                       ──>   Done
     Cancel    of a Call: nobody waits for it any more
 
-Requests of one connection run side by side: an answer bears the `call` of its request. Calls, streams and their numbers are the
-client's to choose; a stream's number must not be in use. What a server does not understand it refuses, and goes on.
+Requests of one connection run side by side: an answer carries the `call` of its request. Calls, streams and their numbers are the
+client's to choose; a stream's number must not be in use. What a server does not understand it refuses, and continues.
 A frame that is too large, or is no array with a number in front, ends the connection.
 
 A delivery is known by its *receipt*, one number: the offset of its message, its attempt and the queue's epoch, as far as 64 bits
@@ -74,7 +74,7 @@ Receipts: TypeAlias = Annotated[list[int], msgspec.Meta(max_length=MAX_RECEIPTS)
 
 
 def receipt(offset: int, attempt: int, epoch: int) -> int:
-    """The number of one delivery, for who settles it."""
+    """The number of one delivery, for its consumer."""
     return ((epoch & _EPOCH_MASK) << _ATTEMPT_BITS | attempt & _ATTEMPT_MASK) << _OFFSET_BITS | offset
 
 
@@ -143,10 +143,10 @@ class Limits(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Open(Frame, tag=4):
-    """Begin a stream. `consumer` names who holds the messages: streams that share it share its limits.
+    """Begin a stream. `consumer` names the holder of the messages: streams that share it share its limits.
 
     `held` are receipts that the consumer still holds from before, when it comes back: everything else that it was sent, and
-    did not get, is given back at once. None: it has not been here before.
+    did not get, is released at once. None: it has not been here before.
     """
 
     call: int
@@ -166,9 +166,9 @@ class Settle(Frame, tag=5):
     acks: Receipts = []
     nacks: Annotated[list[Nack], msgspec.Meta(max_length=MAX_VERDICTS)] = []
     deadlines: Annotated[list[tuple[Receipts, float]], msgspec.Meta(max_length=MAX_VERDICTS)] = []
-    """Receipts, and seconds from now; 0 gives back."""
+    """Receipts, and seconds from now; 0 releases."""
     begun: Receipts = []
-    """Somebody has begun to work on these: should the consumer be lost, the try counts."""
+    """Somebody has started to work on these: should the consumer be lost, the try counts."""
 
 
 class Nack(msgspec.Struct, array_like=True, gc=False):
@@ -179,7 +179,7 @@ class Nack(msgspec.Struct, array_like=True, gc=False):
     error: str | None = None
     delay: float | None = None
     unseen: bool = False
-    """Nobody has seen it: it goes back as if it had not been delivered, and the attempt does not count."""
+    """Nobody has seen it: it returns as if it had not been delivered, and the attempt does not count."""
 
 
 class Adjust(Frame, tag=6):
@@ -190,7 +190,7 @@ class Adjust(Frame, tag=6):
 
 
 class Close(Frame, tag=7):
-    """End a stream. What its consumer still holds goes back when its last stream is closed, unless `keep`."""
+    """End a stream. What its consumer still holds returns when its last stream is closed, unless `keep`."""
 
     stream: int
     keep: bool = False
@@ -420,7 +420,7 @@ def delivered(stream: int, leases: Iterable[Leased]) -> bytes:
 
 
 def error_in(frame: Refused | Ended) -> PenstockError:
-    """The error that a frame tells of: its type by its `reason`, or, where that is not known here, its text."""
+    """The error that a frame carries: its type by its `reason`, or, where that is not known here, its text."""
     return from_wire(frame.reason or "", frame.fields, frame.text, frame.hint)
 
 

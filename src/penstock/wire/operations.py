@@ -118,7 +118,7 @@ class Operations(Protocol):
         """Forget a snapshot."""
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first, as far as the event log goes back.
+        """The whole life of a message, oldest event first, as far back as the event log reaches.
 
         It is known by the broker's id for it, or by the id that it gives itself to a router.
         """

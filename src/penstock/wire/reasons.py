@@ -94,7 +94,7 @@ def _reason(detail: dict[str, str]) -> str:
 
 
 def details(event: TraceEvent) -> Iterator[str]:
-    """What more is known. An instant is told by how long after the event it is."""
+    """Further facts. An instant is given as its distance from the event."""
     for key, value in event.detail.items():
         if key == "duration" and value.isdecimal():
             yield f"took {span(int(value) / SECOND)}"

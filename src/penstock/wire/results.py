@@ -1,4 +1,4 @@
-"""What operations give back, beyond what the in-process faces know already."""
+"""What operations return, beyond what the in-process faces know already."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Unsettled(msgspec.Struct):
     delivery_attempt: int
     explanation: Explanation
     consumer: str | None = None
-    """Who holds it."""
+    """The holder."""
 
 
 class SnapshotInfo(msgspec.Struct):

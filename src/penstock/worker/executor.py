@@ -67,7 +67,7 @@ class TaskRun:
         self.task: Task[..., Any] | None = None
         self.call: Call | None = None
         self.is_over = False
-        """Its message is settled or given back: however it ends, that stays."""
+        """Its message is settled or released: however it ends, that stays."""
         self.future: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -89,7 +89,7 @@ class Executor:
         self._stats = stats
         self._tell = tell
         self._is_heard = is_heard
-        """Whether anybody wants to be told of such an end: of many thousand a second one would rather not write a line each."""
+        """Whether anybody listens for such an end: of many thousand a second one would rather not write a line each."""
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         """What every run begins with: what one task sets, the next must not find."""
@@ -118,7 +118,7 @@ class Executor:
         return self._take_out(lambda one, _: one is reader)
 
     def lose(self, reader: QueueReader, receipts: Collection[int]) -> None:
-        """Forget what has not begun, and whose lease is over: it comes again."""
+        """Forget what has not started, and whose lease is over: it is redelivered."""
         self._take_out(lambda one, message: one is reader and message.receipt in receipts)
 
     def is_busy(self, reader: QueueReader) -> bool:
@@ -134,7 +134,7 @@ class Executor:
     async def abandon(self, seconds: float) -> None:
         """Cut short what runs, and give its messages back.
 
-        Coroutines are cancelled, and have so long to come to an end; threads cannot be, and go on alone.
+        Coroutines are cancelled, and have this long to come to an end; threads cannot be, and continue alone.
         """
         for run in [*self._running]:
             if run.future is not None:
@@ -172,7 +172,7 @@ class Executor:
             return
         self._running.add(run)
         self._idle.clear()
-        # Said first, and the work begun a turn later: one that kills this process must be known to have been tried.
+        # Said first, and the work started a turn later: one that kills this process must be known to have been tried.
         message.begin()
         if task.is_async:
             run.future = self._loop.create_task(self._perform(run, task, call), context=self._context.copy())
@@ -198,7 +198,7 @@ class Executor:
         except (GeneratorExit, KeyboardInterrupt):  # the loop is gone, or somebody wants it to be
             self._return(run)
             raise
-        except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+        except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker continues
             error = problem
         self._finish(run, error)
 
@@ -307,7 +307,7 @@ class Executor:
 
 
 async def _limited(function: Callable[..., Any], call: Call, seconds: float) -> TimeLimitExceeded | None:
-    """Await a function for so long at most; gives back what to make of it when that was not enough."""
+    """Await a function for this long at most; returns the outcome when that was not enough."""
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
@@ -447,6 +447,6 @@ def _called(function: Callable[[], Any]) -> BaseException | None:
         if inspect.iscoroutine(result):
             result.close()
             return TypeError("the function returned a coroutine: declare it with `async def`")
-    except BaseException as error:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+    except BaseException as error:  # noqa: BLE001  # a user's code: whatever it raises, the worker continues
         return error
     return None

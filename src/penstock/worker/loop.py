@@ -119,7 +119,7 @@ class ClientLoop:
 
     def _opened(self, place: _Place, opening: asyncio.Task[PubSub]) -> None:
         if (opening.cancelled() or opening.exception() is not None) and self._place is place:
-            self._place = None  # who comes next tries again
+            self._place = None  # the next caller tries again
 
 
 class _Place:
@@ -153,7 +153,7 @@ class _Place:
         """Close the client, unless it is somebody else's."""
         if self._given is None:
             await asyncio.wait([self.opening])
-            if not self.opening.cancelled() and self.opening.exception() is None:  # otherwise who opened it was told
+            if not self.opening.cancelled() and self.opening.exception() is None:  # otherwise its caller got the error
                 await self.opening.result().close()
 
     async def _open(self) -> PubSub:

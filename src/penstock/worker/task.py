@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +38,7 @@ class Outbox(Protocol):
 class TaskOptions:
     """What was said about a task."""
 
-    retries: int | None
+    max_retries: int | None
     backoff: Backoff
     time_limit: float | None
     """Seconds."""
@@ -46,17 +47,17 @@ class TaskOptions:
 
     @classmethod
     def of(
-        cls, *, retries: int | None, backoff: object, time_limit: Duration | None, priority: int | None, ttl: Duration | None
+        cls, *, max_retries: int | None, backoff: object, time_limit: Duration | None, priority: int | None, ttl: Duration | None
     ) -> TaskOptions:
         """Checked."""
-        if retries is not None:
-            check_count(retries, "retries", 0, MAX_RETRIES)
+        if max_retries is not None:
+            check_count(max_retries, "max_retries", 0, MAX_RETRIES)
         limit = None if time_limit is None else micros(time_limit, "time_limit", minimum=1e-3, maximum=MAX_DELAY_SECONDS)
         if priority is not None:
             check_priority(priority)
         if ttl is not None:
             micros(ttl, "ttl", minimum=1e-6)
-        return cls(retries, Backoff.of(backoff), None if limit is None else limit / SECOND, priority, ttl)
+        return cls(max_retries, Backoff.of(backoff), None if limit is None else limit / SECOND, priority, ttl)
 
 
 class Task(Generic[P, R]):
@@ -92,15 +93,17 @@ class Task(Generic[P, R]):
         deliver_at: datetime | float | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         headers: Mapping[str, str] | None = None,
         once: tuple[str, int] | None = None,
+        retries: int | None = None,
     ) -> TaskSender[P]:
         """Sending with other options: `await task.send_with(delay=60)(…)`, or `task.send_with(delay=60).sync(…)`.
 
         `delay`, `ttl`: seconds. `deliver_at`: an aware datetime, or seconds since 1970. What is None is as the task says.
         `once`: a name and a number. A call that is sent again with the same two is not stored again, so a task that runs twice
         sends what follows it once. The queue knows the last 1,000 numbers of each of the last 1,000 names.
+        `retries` is deprecated: use `max_retries`.
         """
         make = partial(
             self.message,
@@ -108,7 +111,7 @@ class Task(Generic[P, R]):
             deliver_at=deliver_at,
             priority=priority,
             ttl=ttl,
-            retries=retries,
+            max_retries=renamed_retries(max_retries, retries),
             headers=headers,
             once=once,
         )
@@ -123,7 +126,7 @@ class Task(Generic[P, R]):
         deliver_at: datetime | float | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         headers: Mapping[str, str] | None = None,
         once: tuple[str, int] | None = None,
     ) -> NewMessage:
@@ -137,7 +140,7 @@ class Task(Generic[P, R]):
             options.priority if priority is None else priority,
             options.ttl if ttl is None else ttl,
             None if headers is None else {**headers},
-            options.retries if retries is None else retries,
+            options.max_retries if max_retries is None else max_retries,
             delay,
             deliver_at,
             *(() if once is None else _checked_pair(once)),
@@ -171,6 +174,16 @@ class TaskSender(Generic[P]):
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Send it, and wait until it is safe; returns the message's id."""
         return self._outbox.send_sync(self._queue, self._make(args, kwargs))
+
+
+def renamed_retries(max_retries: int | None, retries: int | None) -> int | None:
+    """The value of `max_retries`, which was called `retries` before version 0.2."""
+    if retries is None:
+        return max_retries
+    if max_retries is not None:
+        raise InvalidArgument("retries is given together with max_retries, expected max_retries alone")
+    warnings.warn("retries= is deprecated, use max_retries=", DeprecationWarning, stacklevel=3)
+    return retries
 
 
 def _checked_pair(once: object) -> tuple[str, int]:

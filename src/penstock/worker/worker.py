@@ -1,8 +1,8 @@
 """Worker: runs tasks that messages call. See docs/workers.md.
 
     made ──start──> working ──stop, SIGTERM──> stopping ──> stopped
-                       │          what waits here goes back at once; what runs has `shutdown_seconds` to end, or until a
-                       │          second signal; what then still runs is cancelled and goes back
+                       │          what waits here returns at once; what runs has `shutdown_seconds` to end, or until a
+                       │          second signal; what then still runs is cancelled and returns
                        └── a queue is gone, or may not be read: it stops, and `run` raises why
 
 It may be started again. The rules are in `core/`, the running in `executor.py`.
@@ -39,7 +39,7 @@ from penstock.worker.core.call import Call, call_in
 from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats, text_of
 from penstock.worker.executor import Executor, QueueReader
 from penstock.worker.loop import ClientLoop
-from penstock.worker.task import Task, TaskOptions
+from penstock.worker.task import Task, TaskOptions, renamed_retries
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ log = logging.getLogger("penstock.worker")
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 SERVER_VARIABLE, TOKEN_VARIABLE, PROJECT_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROJECT"
 PREFETCH_FACTOR = 4
-"""So many messages for each task that may run: the next ones are here before they are needed."""
+"""This many messages for each task that may run: the next ones are here before they are needed."""
 QUEUE_NAME = re.compile(r"[\w.~+%:@#-]{1,256}")
 """Names that a worker may create queues by: they are written into logs, and behind `--queues` with commas in between."""
 EAGER_ID = "eager"
@@ -126,11 +126,12 @@ class Worker:
         queue: str = "default",
         *,
         name: str | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         backoff: tuple[float, float] | float = (1, 300),
         time_limit: Duration | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
+        retries: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -138,26 +139,31 @@ class Worker:
         queue: str | Callable[P, R] = "default",
         *,
         name: str | None = None,
-        retries: int | None = None,
+        max_retries: int | None = None,
         backoff: tuple[float, float] | float = (1, 300),
         time_limit: Duration | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
+        retries: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
         """As a decorator: make a task of a function, or of a coroutine function. Its calls go through the named queue.
 
         `@worker.task` without parentheses takes the queue `default`.
 
-        `name`: what messages call it (default: the function's name). `retries`: how often a failed call is tried again (default:
-        what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`: seconds a
-        call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not begun becomes a dead letter.
+        `name`: what messages call it (default: the function's name). `max_retries`: how often a failed call is tried again
+        (default: what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`:
+        seconds a call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not started becomes a
+        dead letter.
+        `retries` is deprecated: use `max_retries`.
         """
         if callable(queue):
             return self.task()(queue)
         check_name(queue, "queue")
         if not QUEUE_NAME.fullmatch(queue):
             raise InvalidArgument.of("queue", queue, "at most 256 letters, digits and -._~+%:@#", hint='@worker.task("emails")')
-        options = TaskOptions.of(retries=retries, backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl)
+        options = TaskOptions.of(
+            max_retries=renamed_retries(max_retries, retries), backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl
+        )
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
             if not callable(function):
@@ -206,7 +212,7 @@ class Worker:
             runner.run(self.serve(queues))
 
     async def serve(self, queues: Collection[str] | None = None) -> None:
-        """Work until SIGTERM or SIGINT, or until `stop`. Raises what made it impossible to go on."""
+        """Work until SIGTERM or SIGINT, or until `stop`. Raises what made it impossible to continue."""
         with self._signals():
             try:
                 if await self._started(queues):
@@ -436,7 +442,7 @@ class Worker:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first signal stops in good order, the second at once. Elsewhere than in the main thread there are none."""
+        """The first signal stops cleanly, the second at once. Elsewhere than in the main thread there are none."""
         loop, caught = asyncio.get_running_loop(), []
         for number in (signal.SIGTERM, signal.SIGINT):
             try:

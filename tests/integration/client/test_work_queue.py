@@ -322,10 +322,10 @@ def test_a_queue_may_be_held_and_emptied(make: Make) -> None:
         async with make() as pubsub:
             queue = await pubsub.queue("tasks").create()
             await queue.publish_many([NewMessage(b"") for _ in range(3)])
-            await queue.hold()
+            await queue.pause_delivery()
             assert await queue.consume() == []
             assert (await queue.stats()).paused
-            await queue.release()
+            await queue.resume_delivery()
             assert len(await queue.consume()) == 1
             assert await queue.purge() == 2
 

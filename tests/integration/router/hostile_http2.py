@@ -92,7 +92,7 @@ def _says(*packets: bytes, first: Mapping[int, int] | None = None) -> Behaviour:
 
 
 def _endless(packet: bytes, *before: bytes) -> Behaviour:
-    """Take a request, and write the same for ever."""
+    """Take a request, and write the same forever."""
     block = packet * max(BLOCK // len(packet), 1)
 
     async def greet(connection: Connection) -> None:
@@ -144,7 +144,7 @@ HOSTILE_HTTP2: Final[Mapping[str, Behaviour]] = {
     "HTTP/2: refuses every stream": _resets(REFUSED_STREAM),
     "HTTP/2: resets every stream": _resets(0),
     "HTTP/2: goes away from every call": _says(frame(GOAWAY, bytes(8))),
-    "HTTP/2: goes away for ever": _endless(frame(GOAWAY, b"\x00\x00\x00\x01" + bytes(4))),
+    "HTTP/2: goes away forever": _endless(frame(GOAWAY, b"\x00\x00\x00\x01" + bytes(4))),
     "HTTP/2: body before headers": _says(frame(DATA, b"{}", stream=1, flags=END_STREAM)),
     "HTTP/2: status of letters": _says(headers(literal(b":status", b"abc"), flags=END_HEADERS | END_STREAM)),
     "HTTP/2: status 099": _says(headers(literal(b":status", b"099"), flags=END_HEADERS | END_STREAM)),

@@ -141,7 +141,7 @@ def test_each_end_is_told_to_listeners_and_to_the_log_without_payloads(caplog: p
                 await asyncio.sleep(0)
                 failures.append(result)
 
-            @worker.task("q", retries=1, backoff=0)
+            @worker.task("q", max_retries=1, backoff=0)
             async def work(secret: str, fails: bool = False) -> None:
                 if fails:
                     raise ValueError
@@ -178,11 +178,11 @@ def test_a_retry_is_one_line_of_the_log_and_a_dead_letter_has_the_frames_of_the_
         async with PubSub() as pubsub:
             worker = Worker(pubsub=pubsub)
 
-            @worker.task("q", retries=2, backoff=0)
+            @worker.task("q", max_retries=2, backoff=0)
             def in_thread() -> None:
                 raise ValueError("no\nroute")
 
-            @worker.task("q", retries=2, backoff=0)
+            @worker.task("q", max_retries=2, backoff=0)
             async def in_loop() -> None:
                 in_thread()
 

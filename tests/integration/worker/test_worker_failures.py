@@ -31,7 +31,7 @@ def test_retries_come_after_a_backoff_that_doubles_and_the_last_error_is_kept(is
             async def fail_async() -> None:
                 fail()
 
-            task = worker.task("q", name="fail", retries=4, backoff=(60, 300))(fail_async if is_async else fail)
+            task = worker.task("q", name="fail", max_retries=4, backoff=(60, 300))(fail_async if is_async else fail)
             await task.send()
             await worker.start()
             began = clock.now() // 1_000_000
@@ -60,7 +60,7 @@ def test_a_task_may_ask_for_a_retry_when_it_suits(delay: int) -> None:
         async with PubSub(clock=clock) as pubsub:
             worker, tries = Worker(pubsub=pubsub), 0
 
-            @worker.task("q", retries=3)
+            @worker.task("q", max_retries=3)
             async def work() -> None:
                 nonlocal tries
                 tries += 1
@@ -85,7 +85,7 @@ def test_what_can_never_succeed_is_a_dead_letter_at_once(make: Make) -> None:
         async with make() as pubsub:
             worker, tries = Worker(pubsub=pubsub), 0
 
-            @worker.task("q", retries=5)
+            @worker.task("q", max_retries=5)
             def work() -> None:
                 nonlocal tries
                 tries += 1
@@ -183,11 +183,11 @@ def test_whatever_a_task_raises_the_worker_goes_on() -> None:
         async with PubSub() as pubsub:
             worker = Worker(pubsub=pubsub)
 
-            @worker.task("q", retries=0)
+            @worker.task("q", max_retries=0)
             def fail(name: str) -> None:
                 raise errors[name][0]
 
-            @worker.task("q", retries=0)
+            @worker.task("q", max_retries=0)
             async def fail_async(name: str) -> None:
                 raise errors[name][0]
 
@@ -213,7 +213,7 @@ def test_a_plain_function_that_makes_a_coroutine_is_told_so() -> None:
 
             async def inner() -> None: ...
 
-            await worker.task("q", name="work", retries=0)(lambda: inner()).send()  # noqa: PLW0108  # the coroutine function must not show
+            await worker.task("q", name="work", max_retries=0)(lambda: inner()).send()  # noqa: PLW0108  # the coroutine function must not show
             await worker.start()
             await done(worker, dead=1)
             await worker.stop()
@@ -228,7 +228,7 @@ def test_a_coroutine_beyond_its_time_limit_is_cancelled_and_tried_again(make: Ma
         async with make() as pubsub:
             worker, events = Worker(pubsub=pubsub), []
 
-            @worker.task("q", time_limit=0.05, retries=1, backoff=0)
+            @worker.task("q", time_limit=0.05, max_retries=1, backoff=0)
             async def work() -> None:
                 try:
                     await asyncio.Event().wait()
@@ -254,7 +254,7 @@ def test_a_timeout_of_the_task_itself_is_an_error_like_any_other() -> None:
         async with PubSub() as pubsub:
             worker = Worker(pubsub=pubsub)
 
-            @worker.task("q", time_limit=30, retries=0)
+            @worker.task("q", time_limit=30, max_retries=0)
             async def work() -> None:
                 raise TimeoutError("the shop does not answer")
 
@@ -274,7 +274,7 @@ def test_a_thread_beyond_its_time_limit_is_left_behind_and_others_go_on(caplog: 
         async with PubSub() as pubsub:
             worker, free = Worker(pubsub=pubsub, concurrency=1), threading.Event()
 
-            @worker.task("q", time_limit=0.05, retries=0)
+            @worker.task("q", time_limit=0.05, max_retries=0)
             def stuck() -> None:
                 free.wait(60)
 
@@ -305,7 +305,7 @@ def test_the_lease_of_long_work_is_extended_while_it_runs_and_while_it_waits() -
         async with PubSub(clock=clock) as pubsub:
             worker, gate, runs = Worker(pubsub=pubsub, concurrency=1), asyncio.Event(), 0
 
-            @worker.task("q", retries=0)
+            @worker.task("q", max_retries=0)
             async def work() -> None:
                 nonlocal runs
                 runs += 1

@@ -87,7 +87,7 @@ def test_what_does_not_end_in_time_is_cut_short_and_given_back_as_if_never_tried
                 ended.set()
 
             function: Any = {"polite": polite, "stubborn": stubborn, "thread": thread}[manner]
-            await worker.task("q", name="work", retries=0)(function).send()
+            await worker.task("q", name="work", max_retries=0)(function).send()
             await worker.start()
             await until(began.is_set, "it has begun")
             await worker.stop()

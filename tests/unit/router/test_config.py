@@ -371,7 +371,7 @@ def test_every_change_is_said_in_plain_words() -> None:
         "pool D is added: 1 at a time, 60 a minute",
         "pool A changes: 5 at a time becomes 10, 600 a minute becomes no rate limit",
         "pool C changes: 2 at a time becomes 3",
-        "pool B is removed: what waits in it goes back to its queue",
+        "pool B is removed: what waits in it returns to its queue",
         "queue five (nats://host/S/5) is added: 3 connections, visibility timeout 120 s",
         (
             "queue one is opened again: nats://host/S/1 becomes nats://***@other/S/1, 1 connection becomes 2, "

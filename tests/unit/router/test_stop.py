@@ -220,7 +220,7 @@ def test_graceful_shutdown_a_source_that_cannot_be_closed_does_not_keep_it(caplo
             assert world.records.flushes == 1
 
     run(test)
-    assert "could not be closed in good order" in caplog.text
+    assert "could not be closed cleanly" in caplog.text
 
 
 def test_graceful_shutdown_draining_pools_and_queues_are_stopped_as_well() -> None:

@@ -40,7 +40,7 @@ def test_a_task_is_still_its_function() -> None:
 
 def test_a_message_carries_the_call_and_what_was_said_about_the_task() -> None:
     _, plain = made()
-    _, full = made(name="mail", retries=5, priority=7, ttl=60)
+    _, full = made(name="mail", max_retries=5, priority=7, ttl=60)
 
     assert plain.message(("a",), {}) == NewMessage({"v": 1, "task": "send_email", "args": ["a"], "kwargs": {}})
     assert full.message((), {"to": "a"}) == NewMessage(
@@ -49,9 +49,9 @@ def test_a_message_carries_the_call_and_what_was_said_about_the_task() -> None:
 
 
 def test_what_is_said_when_sending_counts_more() -> None:
-    _, task = made(retries=5, priority=7, ttl=60)
+    _, task = made(max_retries=5, priority=7, ttl=60)
 
-    message = task.message(("a",), {}, retries=0, priority=0, ttl=1, delay=9, headers={"trace": "1"})
+    message = task.message(("a",), {}, max_retries=0, priority=0, ttl=1, delay=9, headers={"trace": "1"})
 
     assert (message.max_retries, message.priority, message.ttl, message.delay, message.headers) == (0, 0, 1, 9, {"trace": "1"})
 
@@ -105,9 +105,9 @@ def test_whether_a_function_is_awaited_is_seen_when_it_is_decorated(subtests: py
 
 def test_an_option_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], type[PenstockError], str]] = [
-        ({"retries": -1}, InvalidArgument, "retries is -1"),
-        ({"retries": 1.5}, InvalidArgument, "retries is 1.5"),
-        ({"retries": True}, InvalidArgument, "retries is True"),
+        ({"max_retries": -1}, InvalidArgument, "max_retries is -1"),
+        ({"max_retries": 1.5}, InvalidArgument, "max_retries is 1.5"),
+        ({"max_retries": True}, InvalidArgument, "max_retries is True"),
         ({"backoff": (10, 1)}, InvalidArgument, "backoff is (10, 1)"),
         ({"backoff": "1s"}, InvalidArgument, "backoff is '1s'"),
         ({"time_limit": 0}, InvalidArgument, "time_limit is 0"),

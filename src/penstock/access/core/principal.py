@@ -1,4 +1,4 @@
-"""Who calls, and what they may do.
+"""The caller, and what it may do.
 
 The answer depends on the token and on the names in the call alone, never on what exists. So a refusal is the same for a topic
 that is there and for one that is not, and cannot be used to find out.
@@ -20,7 +20,7 @@ class Verb(StrEnum):
 
     PUBLISH = "publish"
     CONSUME = "consume"
-    """Pull, acknowledge, give back, extend; see payloads, set push endpoints, hold retention."""
+    """Pull, acknowledge, release, extend; see payloads, set push endpoints, hold retention."""
     MANAGE = "manage"
     """Create, change, delete, purge, seek."""
     READ = "read"

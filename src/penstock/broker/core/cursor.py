@@ -1,7 +1,7 @@
 """Cursors: named positions of readers outside the broker, and what they keep in the log.
 
 A cursor is not part of the event log: a reader of that log would hear of itself forever. It is a note beside it, and losing the
-last of it does no harm, since a reader knows by itself where it goes on.
+last of it does no harm, since a reader knows by itself where it continues.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Leases lie in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up or
 until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each. A leftover keeps its
-message in memory, so the heap is also rebuilt when leftovers have many bytes. Who asks for the oldest one pays for a heap by
+message in memory, so the heap is also rebuilt when leftovers have many bytes. Asking for the oldest one pays for a heap by
 offset, which serves until all in it are settled.
 """
 

@@ -31,7 +31,7 @@ class KeyLane:
         self.leased = _NOTHING
         """Offsets, oldest first."""
         self.holder: Consumer | None = None
-        """Who holds them, if that has a name."""
+        """The holder, if it has a name."""
         self.next = _NONE
         """The oldest that is not leased, as offset and priority in one."""
         self.place: Ready | None = None

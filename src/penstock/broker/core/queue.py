@@ -123,7 +123,7 @@ class Queue(QueueState):
         max_bytes: int | None = None,
         key_window: int = 1,
     ) -> list[Lease]:
-        """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
+        """Deliver up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
 
         A limit of what may be in flight is reached by the message that goes beyond it; `max_bytes` is not, but for a first
         message that is larger by itself. So a large one always passes, and comes alone. Of one ordering key, a consumer with a
@@ -315,7 +315,7 @@ class Queue(QueueState):
         return outcome
 
     def release(self, consumer: str, now: int) -> list[events.Returned | events.ConsumerReleased]:
-        """Give back everything a consumer holds, without counting the attempts, and forget the consumer."""
+        """Release everything a consumer holds, without counting the attempts, and forget the consumer."""
         holder = self._consumers.pop(consumer)
         leases = [self._leases.by_offset[offset] for offset in sorted(holder.held)]
         released = events.ConsumerReleased(self.number, now, consumer)
@@ -380,7 +380,7 @@ class Queue(QueueState):
         return due
 
     def purge(self, now: int) -> events.Dropped | None:
-        """Remove everything that waits; leases go on."""
+        """Remove everything that waits; leases continue."""
         ranges = self._waiting.ranges()
         if not ranges:
             return None
@@ -408,7 +408,7 @@ class Queue(QueueState):
             self._retire_from(now)
 
     def pause(self, paused: bool, now: int) -> events.Paused:
-        """Stop or resume handing out; everything else goes on."""
+        """Stop or resume delivering; everything else continues."""
         self.paused = paused
         return events.Paused(self.number, now, paused)
 

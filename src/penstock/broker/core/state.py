@@ -191,7 +191,7 @@ class QueueState:
 
     @property
     def is_deliverable(self) -> bool:
-        """Whether there is anything to hand out now, to somebody who may have more."""
+        """Whether there is anything to deliver now, to somebody who may have more."""
         if not self.paused:
             for level in self._waiting.ready.levels:
                 if level.count:
@@ -209,7 +209,7 @@ class QueueState:
         return self._waiting.lanes.reserved
 
     def is_reserved_for(self, consumer: str | None) -> bool:
-        """Whether there is something to hand out now to this consumer only."""
+        """Whether there is something to deliver now to this consumer only."""
         known = self._consumers.get(consumer) if consumer is not None else None
         return not self.paused and known is not None and known.reserved is not None and known.reserved.first() is not None
 
@@ -297,7 +297,7 @@ class QueueState:
         return self._leases.by_offset
 
     def lease_of(self, offset: int) -> Lease | None:
-        """The live lease of a message, whoever holds it."""
+        """The live lease of a message, of any consumer."""
         return self._leases.by_offset.get(offset)
 
     def has_expired(self, offset: int) -> bool:

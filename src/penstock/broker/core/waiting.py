@@ -48,7 +48,7 @@ class Waiting:
             self.ready.add(priority, offset, offset + 1)
 
     def remove(self, offset: int, priority: int, key: str) -> None:
-        """Take a message out, wherever it waits, and let its follower go on."""
+        """Take a message out, wherever it waits, and let its follower continue."""
         was_delayed = self._delayed.pop(offset, None) is not None
         if key:
             self.lanes.remove(key, offset)

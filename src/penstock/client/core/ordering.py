@@ -3,7 +3,7 @@
 Messages of a key wait in a lane, oldest first. The first is handled; the next follows when the first is settled. When a message
 fails, because it is nacked or its lease expires, the broker redelivers it and every later one of its key. So the later ones that
 wait here are returned. The broker may have sent more of the key before it learns of the failure: until the failed message comes
-again, later ones are returned too, each of them once. A message that was returned and comes again was sent after the broker
+again, later ones are returned too, each of them once. A message that was returned and is redelivered was sent after the broker
 learned of the failure, so it is accepted: the failed message is a dead letter then.
 """
 
@@ -95,7 +95,7 @@ class KeyLanes(Generic[M]):
         self._failures.pop(key, None)
         self._failures[key] = _Failure(offset, {one.offset: one.receipt for one in later})
         if len(self._failures) > self.max_failures:
-            # Of a failed message that is a dead letter now, perhaps nothing comes again.
+            # Of a failed message that is a dead letter now, perhaps nothing is redelivered.
             del self._failures[next(iter(self._failures))]
         return later
 

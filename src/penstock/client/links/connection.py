@@ -20,7 +20,7 @@ MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 1 << 30
 PING_SECONDS = 20.0
 PINGS = 2
-"""A connection on which nothing came while so many signs of life were asked for, one after the other, is dead."""
+"""A connection on which nothing came while this many signs of life were asked for, one after the other, is dead."""
 NO_PENSTOCK = "what answers there does not speak Penstock's native protocol"
 
 _welcome = msgspec.msgpack.Decoder(Welcome).decode

@@ -5,9 +5,9 @@
 
 Whatever was asked and not answered when a connection is lost is asked again, if asking twice does nothing twice: publishes are
 marked, so that the server knows a repeat, and questions change nothing. They go out again first, as they were and in their order,
-so that no publish overtakes another. For the rest the caller is told that nobody knows. A request that waited for a connection
-for `give_up_seconds` fails with ServerUnreachable; what trying again cannot mend (no valid token, another version of the
-protocol) fails at once.
+so that no publish overtakes another. For the rest the error says that the outcome is unknown. A request that waited
+for a connection for `give_up_seconds` fails with ServerUnreachable; what trying again cannot mend (no valid token, another
+version of the protocol) fails at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAX_UNANSWERED = 1_000
 """How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
 
 MAX_ACKS, MAX_NACKS = 100_000, 1_000
-"""How many a frame carries; a nack may bear a long error."""
+"""How many a frame carries; a nack may carry a long error."""
 
 _ids = msgspec.msgpack.Decoder(list[str]).decode
 _opened = msgspec.msgpack.Decoder(Opened).decode
@@ -238,7 +238,7 @@ class RemoteLink:
         """Try for a connection for as long as anybody waits for one."""
         before, failures = self._connection, 0
         if before is not None:
-            # A server that is stopping still answers what it has begun: what it leaves comes before what was asked since.
+            # A server that is stopping still answers what it has started: what it leaves comes before what was asked since.
             await _until_lost(before)
         while self._line:
             try:
@@ -320,7 +320,7 @@ class _RemoteChannel(StreamEnd):
         self.channel: Channel = self
         self.opened: Opened
         self._unconfirmed: dict[int, tuple[list[int], list[Nack]]] = {}
-        """Acks and nacks on their way, by the call that bears them."""
+        """Acks and nacks on their way, by the call that carries them."""
         self._is_closed = asyncio.Event()
         self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

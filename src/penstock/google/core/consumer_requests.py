@@ -27,7 +27,7 @@ def acknowledged(request: Any) -> list[str]:
 
 
 def modified(request: Any) -> tuple[list[str], int]:
-    """The ack ids of a ModifyAckDeadline, and for how many microseconds from now each is leased; 0: given back."""
+    """The ack ids of a ModifyAckDeadline, and for how many microseconds from now each is leased; 0: released."""
     return _some(request.ack_ids), modified_deadline(request.ack_deadline_seconds, "ack_deadline_seconds")
 
 

@@ -23,7 +23,7 @@ _SUM_BYTES = 4
 def page(keys: Sequence[str], page_size: int, token: str, listing: str) -> tuple[slice, str]:
     """Which of the sorted keys are on the page, and the token of the next page, empty after the last.
 
-    `listing` tells this listing from others: the call and what it lists in, such as `topics of projects/p`.
+    `listing` distinguishes this listing from others: the call and what it lists in, such as `topics of projects/p`.
     """
     if page_size < 0:
         raise InvalidArgument.of("page_size", page_size, f"1 to {MAX_PAGE_SIZE}, or 0 for {DEFAULT_PAGE_SIZE}")

@@ -43,12 +43,12 @@ class PushRequest:
 
 
 def is_acknowledged(status: int) -> bool:
-    """Whether an answer with this HTTP status acknowledges the message; any other gives it back."""
+    """Whether an answer with this HTTP status acknowledges the message; any other is a nack."""
     return status in ACCEPTED
 
 
 def backoff(failures: int) -> int:
-    """How many microseconds an endpoint is left alone after so many failures in a row."""
+    """How many microseconds an endpoint is left alone after this many failures in a row."""
     return exponential(failures, MIN_BACKOFF, MAX_BACKOFF) if failures > 0 else 0
 
 
@@ -117,15 +117,15 @@ class PushWindow:
 
     @property
     def round(self) -> int:
-        """The round of a push that begins now; its end is told with it."""
+        """The round of a push that begins now; its end is reported with it."""
         return self._round
 
     def rest(self, now: int) -> int:
-        """For how many microseconds nothing is pushed; 0: go on."""
+        """For how many microseconds nothing is pushed; 0: continue."""
         return max(0, self._rests_until - now)
 
     def succeeded(self, outstanding: int) -> None:
-        """A push was accepted while so many were outstanding, itself among them."""
+        """A push was accepted while this many were outstanding, itself among them."""
         self._failures = self._rests_until = 0
         if 2 * outstanding >= self.size:  # a window that is not used says nothing about a larger one
             self.size = min(self.size + 1, self._most)

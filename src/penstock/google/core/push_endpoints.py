@@ -35,7 +35,7 @@ class Endpoints:
         self._names = _Patterns(text for text in named if "*" not in _split(text)[0].rpartition(".")[2])
 
     def allow(self, url: str) -> bool:
-        """Whether messages may be pushed there, as far as the URL tells. The rest is for `may_connect` to say."""
+        """Whether messages may be pushed there, as far as the URL shows. The rest is for `may_connect` to say."""
         place = _place(url)
         if ANY not in self._texts and not (place.is_plain and self._all.match(place.host, place.port)):
             return False
@@ -78,7 +78,7 @@ class _Place(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """What is not plainly a host could be read as one host here and as another by who connects to it."""
+        """What is not plainly a host could be read as one host here and as another by the code that connects to it."""
         return _HOST.fullmatch(self.host) is not None
 
 

@@ -82,7 +82,7 @@ def update_subscription(old: Any, patch: Any, mask: Iterable[str]) -> Any:
 
 
 def options(subscription: Any, dead_letter_topic: str | None) -> SubscriptionOptions:
-    """What the broker is told of a stored subscription; `dead_letter_topic` is the broker's own name of that topic.
+    """What the broker needs of a stored subscription; `dead_letter_topic` is the broker's own name of that topic.
 
     A subscription of Google's never loses a message for want of room, so the backlog spills to the log.
     """

@@ -8,7 +8,7 @@
       UNSPECIFIED 0, ACTIVE 1
 
 A type is a scalar, a well-known type of protobuf, or a message or enumeration that is looked up from the inside out. A line
-that ends in a comma goes on in the next.
+that ends in a comma continues in the next.
 
 The classes live in a pool of their own: the pool that all of a process shares refuses a second definition of a name, and a
 program may well import Google's client, which defines the same names, beside Penstock.

@@ -121,7 +121,7 @@ class AllowedAddresses:
         return any(rule.port in {0, port} and address in rule.network for rule in self._networks)
 
     def _is_trusted(self, host: str, port: int) -> bool:
-        # What is not plainly a host could be read as one host here and as another by who connects to it.
+        # What is not plainly a host could be read as one host here and as another by the code that connects to it.
         if _HOST.fullmatch(host) is None:
             return False
         name = host.lower().removesuffix(".")

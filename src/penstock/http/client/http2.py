@@ -119,7 +119,7 @@ class Http2Connection(OpeningConnection):
         return self._is_retired or len(self._streams) >= self._capacity
 
     def drop(self, call: HttpCall) -> None:
-        """Let go of a call; the other streams go on."""
+        """Let go of a call; the other streams continue."""
         number = next(number for number, stream in self._streams.items() if stream.call is call)
         self._reset(number)
         self._leave(number)

@@ -22,7 +22,7 @@ from penstock.http.client.transport import Failure, FailureKind
 MOST_SHARED: Final = 8
 """Connections of HTTP/2 to one origin."""
 FEW_STREAMS: Final = 100
-"""Calls on a connection of HTTP/2 before another is opened; more only where so many connections would not do."""
+"""Calls on a connection of HTTP/2 before another is opened; more only where this many connections would not do."""
 SWEEPS_KEPT: Final = 3
 
 
@@ -48,7 +48,7 @@ class Connection(Protocol):
         """Close it. It has no call."""
 
     def check(self) -> None:
-        """Make sure that it is alive, as far as can be told. Called every so often."""
+        """Make sure that it is alive, as far as that is known. Called every so often."""
 
 
 class OriginStats(msgspec.Struct, frozen=True):
@@ -132,13 +132,13 @@ class Origin:
         self.release(connection)
 
     def retire(self, connection: Connection) -> None:
-        """This connection takes no more calls; those it has go on."""
+        """This connection takes no more calls; those it has continue."""
         if connection.is_free:
             connection.is_free = False
             self._free.remove(connection)
 
     def lost(self, connection: Connection, calls: int) -> None:
-        """This connection is gone; so many of its calls ended with it."""
+        """This connection is gone; this many of its calls ended with it."""
         self._busy -= calls
         self.retire(connection)
         self._open.discard(connection)
@@ -231,7 +231,7 @@ class Origin:
         if self._is_shared is False:
             number = min(number, 1)
         elif self._open:
-            number = 0  # they go on with those
+            number = 0  # they continue with those
         loop = asyncio.get_running_loop()
         for _ in range(number):
             call, _ = self._waiting.popitem(last=False)

@@ -134,7 +134,7 @@ def _visible(samples: Iterable[Sample], principal: Principal) -> Iterator[Sample
         if sample.metric.labels[:1] == ("project",):
             if sample.values is not last:  # the samples of one queue come one after the other
                 last = sample.values
-                # A sum over a project tells of names that the token may not cover.
+                # A sum over a project reveals names that the token may not cover.
                 is_shown = principal.may(Verb.METRICS, *last[:2]) and (len(last) > 1 or "*" in principal.patterns)
             if not is_shown:
                 continue

@@ -61,7 +61,7 @@ MAX_WAITING = 1_000_000
 GRACE = 3_600 * SECOND
 """Nothing ends sooner after a start: clients that could not connect while the server was down have that long."""
 CONSUMER = "hub"
-"""Who holds what is delivered: a durable subscription has one reader at a time."""
+"""The holder of what is delivered: a durable subscription has one reader at a time."""
 LEASE = DAY
 RETRY_SECONDS = 1.0
 
@@ -312,7 +312,7 @@ class Delivery(StreamConsumer):
         self._hand_out()
 
     def fail(self, error: PenstockError) -> None:
-        """Nothing can be delivered now. It goes on when there is something to deliver from."""
+        """Nothing can be delivered now. It continues when there is something to deliver from."""
         match error:
             case BrokerClosed() | FailedPrecondition():
                 pass  # a topic that was deleted: the feed wakes it when there is another

@@ -49,7 +49,7 @@ class BrokerTopicLogs:
     def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int) -> None:
         self._aio, self._broker = aio, aio.broker
         self._limits, self._retention = limits, retention
-        # A broker in memory starts again with each run, and its numbers with it.
+        # A broker in memory begins again with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
         self._appends = TopicAppender(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
@@ -89,11 +89,11 @@ class BrokerTopicLogs:
         return [*dict.fromkeys((kept.address, kept.pattern) for kept in self._durable.all())]
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
-        """Write a message; `done` is told its position once it is safe, or what went wrong."""
+        """Write a message; `done` is called with its position once it is safe, or with the error."""
         self._appends.append(binding.stream, message, done)
 
     async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
-        """Messages from `start` on, and the offset to go on from; None when some are not kept any more."""
+        """Messages from `start` on, and the offset to continue from; None when some are not kept any more."""
         if start >= stop:
             return [], stop
         stream = find_topic(self._broker, binding.stream)
@@ -251,7 +251,7 @@ class BrokerTopicLogs:
     def _forwarded(self, binding: Binding) -> int:
         """Up to which offset the log was forwarded, which is where a new durable subscription begins.
 
-        One that began later would leave a hole for who subscribed to the same before, and is not forwarded to any more.
+        One that began later would leave a hole for earlier subscribers, and is not forwarded to any more.
         """
         stream = find_topic(self._broker, binding.stream)
         return binding.next_offset if stream is not None and epoch_of(stream, self._run) == binding.epoch else 0

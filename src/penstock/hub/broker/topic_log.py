@@ -104,7 +104,7 @@ class TopicAppender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, topic: str, message: Message, done: Appended) -> None:
-        """Write a message to a topic; `done` is told of it in a later turn of the loop."""
+        """Write a message to a topic; `done` is called in a later turn of the loop."""
         waiting = self._missing.get(topic)
         if waiting is not None:
             waiting.append((message, done))
@@ -156,7 +156,7 @@ class TopicAppender:
                     self._write(topic, message, done)
                 except PenstockError as error:
                     self._finish(done, error)
-                except Exception as error:  # noqa: BLE001  # the publisher has to be told, and the next has its turn
+                except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and the next has its turn
                     log.error("a message for topic %r could not be written: %s", topic, why(error))
                     self._finish(done, Unavailable("the message could not be written", hint="the server's log says why"))
         finally:

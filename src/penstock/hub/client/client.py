@@ -43,7 +43,7 @@ MESSAGE_TYPE = "message"
 MAX_ACKS = 1_000
 """How many messages one request may acknowledge."""
 MAX_REMEMBERED = 10_000
-"""Of how many messages is known that they were acknowledged, should they come again, or how to do it: far more than are out."""
+"""How many messages are remembered as acknowledged, or with how to acknowledge them: far more than are out."""
 MAX_TOPICS = 1_000
 """Of how many topics is known which subscriptions take them, before that is looked up again."""
 
@@ -53,7 +53,7 @@ class HubClient:
 
     `server` is the address of a server, or of the WebSocket itself. Without an `address` it is the one that the token names, or
     one is made up. `token` is a string, or a function that returns one and is asked at each connection. Every call takes
-    `timeout` seconds at most, waiting for a connection included. `on_connection` is told of connections lost and found.
+    `timeout` seconds at most, waiting for a connection included. `on_connection` is called when a connection is lost or made.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class HubClient:
         self._takers: dict[str | None, list[HubMessages]] = {}
         """Which subscriptions take the messages of a topic, as far as it was looked up."""
         self._left: dict[str, HubMessages] = {}
-        """Durable subscriptions without a reader, by pattern: they go on at the hub until this connection ends."""
+        """Durable subscriptions without a reader, by pattern: they continue at the hub until this connection ends."""
         self._acked: OrderedDict[Key, None] = OrderedDict()
         self._ack_ids: OrderedDict[Key, list[str]] = OrderedDict()
         """The ack ids of each message: one for each of its deliveries over this connection."""
@@ -145,7 +145,7 @@ class HubClient:
     ) -> HubMessages:
         """The messages of a topic, or of a pattern (`+` is any one level, a last `#` any number), to be used with `async with`.
 
-        `durable`: what is published while this address is away waits for it, and each message comes again until it is acked.
+        `durable`: what is published while this address is away waits for it, and each message is redelivered until it is acked.
         `since`: begin with what came after that position. `presence`: know who else subscribes.
         """
         if not is_pattern(topic):
@@ -282,7 +282,7 @@ class HubClient:
         return [*(await self._link.ask(wire.Presence(topic), wire.PresenceNews, is_repeatable=True)).actors]
 
     async def refresh_token(self, token: str) -> None:
-        """Go on with another token of the same actor, before the last one runs out."""
+        """Continue with another token of the same actor, before the last one runs out."""
         await self._link.ask(wire.RefreshToken(token), wire.TokenRefreshed, is_repeatable=True)
         self._link.keep_token(token)
 
@@ -337,7 +337,7 @@ class HubClient:
             messages.inherit(left)
 
     async def detach(self, messages: HubMessages) -> None:
-        """End a subscription as far as this client is concerned. A durable one goes on at the hub."""
+        """End a subscription as far as this client is concerned. A durable one continues at the hub."""
         if messages not in self._subscriptions:
             return
         self._forget(messages)
@@ -360,7 +360,7 @@ class HubClient:
         self._takers.clear()
 
     async def taken(self) -> None:
-        """Let the hub go on when enough was taken."""
+        """Let the hub continue when enough was taken."""
         self._room.set()
         if self._is_paused and all(one.waiting <= one.max_waiting // 2 for one in self._subscriptions):
             self._is_paused = False
@@ -372,10 +372,10 @@ class HubClient:
             self._takers.clear()
             self._room.set()
 
-    # ── what its link tells it ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── what its link reports ───────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, envelope: Envelope) -> None:
-        """A message, or news of who is there."""
+        """A message, or a change of presence."""
         if envelope.type == "hub:presence":
             with suppress(msgspec.MsgspecError):
                 news = msgspec.json.decode(envelope.payload, type=wire.PresenceNews)
@@ -407,7 +407,7 @@ class HubClient:
         if not self._is_paused and any(one.waiting >= one.max_waiting for one in self._subscriptions):
             self._is_paused = True
             await self._link.tell(wire.Pause("messages come faster than they are taken"))
-        # Who waits for an answer may be the very one who should take messages: the answer may lie behind them.
+        # The caller that waits for an answer may be the one that should take messages: the answer may lie behind them.
         # And nobody holds up a connection that is not ready: what comes first is what it is made ready with.
         while self._link.is_ready and not self._link.questions and any(one.is_full for one in self._subscriptions):
             self._room.clear()

@@ -4,7 +4,7 @@
                                                                        └── closed for good, or refused ──> failed
 
 A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again,
-with the same id, if asking twice does nothing twice; otherwise whoever asked is told that nobody knows what became of it.
+with the same id, if asking twice does nothing twice; otherwise the caller gets an error that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ MAX_UNDER_WAY = 256
 
 
 class Follower(Protocol):
-    """Whom a link tells what comes. Methods that are not coroutines are called in the order of the wire."""
+    """The receiver of what comes over a link. Methods that are not coroutines are called in the order of the wire."""
 
     def take(self, envelope: Envelope) -> None:
         """A forwarded message, or news of presence."""
@@ -81,7 +81,7 @@ class Follower(Protocol):
         """Called between messages; the next one is read when it returns."""
 
     def asked(self) -> None:
-        """Somebody waits for an answer now, so that reading must go on."""
+        """Somebody waits for an answer now, so that reading must continue."""
 
     async def greeted(self) -> None:
         """There is a new connection, for nothing but what is asked now by `ask_now`."""
@@ -225,7 +225,7 @@ class HubLink:
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
                     except SlowDown as error:
-                        self._slow_down(error)  # the hub has done nothing: the same request may come again
+                        self._slow_down(error)  # the hub has done nothing: the same request may be sent again
                         asked_at = None
                     finally:
                         self.questions -= 1
@@ -309,9 +309,9 @@ class HubLink:
                     self._fail(error)
                     return
                 self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
-            except Exception as error:  # the top of the link: whoever waits must be told
+            except Exception as error:  # the top of the link: waiting callers must get the error
                 log.exception("the link to the hub at %s failed", self.url)
-                hint = "its log tells where; make another HubClient, and report it"
+                hint = "its log shows where; make another HubClient, and report it"
                 self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}", hint=hint))
                 return
             lasted = 0 if self._ready_at is None else monotonic() - self._ready_at
@@ -393,7 +393,7 @@ class HubLink:
         return Closed(None, "the token ran out")
 
     async def _keep(self, token: str | None) -> str:
-        """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
+        """Be greeted, then stay registered and ask for signs of life; returns why that did not continue."""
         try:
             connected, registered = await self._greet(token)
         except TimeoutError:
@@ -511,5 +511,5 @@ async def token_of(token: Token, seconds: float) -> str | None:
             ) from None
         # What it says may hold the token; it stands in the chain for whoever debugs.
         raise Unavailable(
-            f"the function that gives the token failed: {type(error).__name__}", hint="the error before this one tells why"
+            f"the function that gives the token failed: {type(error).__name__}", hint="see the error before this one"
         ) from error

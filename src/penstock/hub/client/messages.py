@@ -1,6 +1,6 @@
 """What comes from a hub: messages, answers in plain values, and `HubMessages`: what one subscription has received.
 
-If nobody takes them: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to go on
+If nobody takes them: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to continue
 (hub:resume) when half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each
 message it takes. Those that were on their way are taken in; beyond four times the limit nothing is read from the socket at all,
 unless a call waits for an answer that may lie behind them. In all cases what waits piles up at the hub, which cuts off a reader
@@ -37,7 +37,7 @@ MAX_HELD = 10_000
 T = TypeVar("T")
 
 Key = tuple[str, Position | None]
-"""What tells a message from all others. Its id alone does not: those who publish choose it, and may choose one again."""
+"""What distinguishes a message from all others. Its id alone does not: those who publish choose it, and may choose one again."""
 
 
 class Metadata(msgspec.Struct, rename="camel"):
@@ -84,7 +84,7 @@ class HubMessage:
     data: Any  # JSON that somebody else wrote
     """What was sent: any JSON value."""
     position: Position | None
-    """Where it is in its topic; pass it as `since` to go on behind it."""
+    """Where it is in its topic; pass it as `since` to continue behind it."""
     id: str
     sent_at: datetime | None
     gap: Gap | None
@@ -99,7 +99,7 @@ class HubMessage:
         return self.id, self.position
 
     async def ack(self) -> None:
-        """Tell the hub that a message of a durable subscription is done, so that it does not come again."""
+        """Tell the hub that a message of a durable subscription is done, so that it is not redelivered."""
         await self._ack(self)
 
     def decode(self, kind: builtins.type[T]) -> T:
@@ -260,7 +260,7 @@ class HubMessages:
 
     @property
     def position(self) -> Position | None:
-        """How far one has come; pass it as `since` to go on behind it another time. What still waits here lies behind it."""
+        """How far one has come; pass it as `since` to continue behind it another time. What still waits here lies behind it."""
         return self._place if self._waiting else self.progress.position
 
     @property
@@ -304,7 +304,7 @@ class HubMessages:
         message = self._waiting.popleft()
         try:
             await self._owner.taken()
-        except BaseException:  # whoever asked has gone meanwhile: it is for the next one
+        except BaseException:  # the caller has gone meanwhile: it is for the next one
             self._waiting.appendleft(message)
             raise
         self._unread.discard(message.key)
@@ -312,14 +312,14 @@ class HubMessages:
         return message
 
     async def get(self, timeout: float | None = None) -> HubMessage:  # noqa: ASYNC109  # as every call of this client has one
-        """The next message; TimeoutError when none comes in so many seconds."""
+        """The next message; TimeoutError when none comes in this many seconds."""
         async with asyncio.timeout(timeout):
             try:
                 return await anext(self)
             except StopAsyncIteration:
                 raise FailedPrecondition("the subscription is closed", hint="call hub.subscribe again for another one") from None
 
-    # ── what the client tells it ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the client calls ─────────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, envelope: Envelope, metadata: Metadata) -> None:
         """A message has come that may be for this subscription."""
@@ -334,7 +334,7 @@ class HubMessages:
             if len(self._held) < MAX_HELD:
                 self._held[message.key] = message
             if not self._is_open:
-                return  # its reader has left: it is for who subscribes next
+                return  # its reader has left: it is for the next subscriber
             self._unread.add(message.key)
         self._waiting.append(message)
         self._arrived.set()
@@ -353,7 +353,7 @@ class HubMessages:
         self._arrived.set()
 
     def broke(self) -> None:
-        """The connection is gone: what is not acked comes again over the next one."""
+        """The connection is gone: what is not acked is redelivered over the next one."""
         self.progress.broke()
         self._held = {key: message for key, message in self._held.items() if key in self._unread}
 
@@ -398,7 +398,7 @@ class HubMessages:
                 _call(self._on_gap, gap)
 
     def fail(self, error: PenstockError) -> None:
-        """Nothing more will come, and this is why: told to who takes the next one after those that wait."""
+        """Nothing more will come, and this is why: raised after the messages that wait."""
         if self._is_open:
             self.error = self.error or error
         self.confirmed.set()

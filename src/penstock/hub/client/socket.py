@@ -63,7 +63,7 @@ class HubSocket:
         return cls(session, socket)
 
     async def send(self, text: str) -> None:
-        """Send a message; does nothing when the connection is gone, which whoever reads is told."""
+        """Send a message; does nothing when the connection is gone, which its reader is notified of."""
         with suppress(ConnectionError, RuntimeError):
             await self._socket.send_str(text)
 
@@ -86,7 +86,7 @@ class HubSocket:
                 return Closed(self._socket.close_code, "it broke off")
 
     async def close(self) -> None:
-        """End it in good order, within a moment. Safe twice."""
+        """End it cleanly, within a moment. Safe twice."""
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * CLOSE_SECONDS):
                 await self._socket.close()
@@ -110,7 +110,7 @@ def _reason(error: Exception) -> str:
 def _refused(url: str, status: int) -> PenstockError:
     match status:
         case 401:
-            refused = Unauthenticated("the server asks who calls before it lets anybody connect")
+            refused = Unauthenticated("the server requires a token")
             refused.hint = "a hub asks later: look what stands in front of it, and let /ws pass there"
             return refused
         case 403:

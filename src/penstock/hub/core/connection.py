@@ -43,7 +43,7 @@ ABILITIES = (
     "presence",
     "flow-control",
 )
-"""What the hub tells a client it can do."""
+"""What the hub announces that it can do."""
 TOKEN_GRACE = 30_000_000
 """How long after its end a token may still be refreshed."""
 MAX_WHOLE = 1 << 53
@@ -129,7 +129,7 @@ def _refreshed(state: HubState, session: Session, effect: Verify, identity: Iden
             "invalid_token",
             "the token is another actor's",
             reason="wrong_actor",
-            resolution="refresh with a token of the same actor, or connect anew",
+            resolution="refresh with a token of the same actor, or connect again",
         )
         state.refuse(session, refusal, now, effect.request)
         return
@@ -155,7 +155,7 @@ def check_token(state: HubState, session: Session, now: int) -> None:
 
 
 def token_expired() -> Refusal:
-    """What a session is told whose token has run out."""
+    """The error of a session whose token has expired."""
     return Refusal(
         "unauthorized",
         "the token has expired",

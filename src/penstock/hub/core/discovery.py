@@ -106,7 +106,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part, so many times; `most` is None for any number."""
+    """A part, this many times; `most` is None for any number."""
 
     part: Part
     least: int
@@ -352,7 +352,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 class _Piece:
     """What a part of a pattern may begin and end with, as sets of the pattern's characters.
 
-    An anchor makes it depend on the place: `^` lets a piece go on only at the beginning, where nothing was read before,
+    An anchor makes it depend on the place: `^` lets a piece continue only at the beginning, where nothing was read before,
     `$` lets it end only where nothing follows.
     """
 
@@ -490,7 +490,7 @@ class _State(dict[str, "_State"]):
         self.ends = ends
         """Whether a text that ends here matches."""
         self.is_settled = is_settled
-        """Whether the same is true of all texts that go on from here."""
+        """Whether the same is true of all texts that continue from here."""
 
     def __missing__(self, char: str) -> _State:
         following = self[char] = self._automaton.step(self, char)

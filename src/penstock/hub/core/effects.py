@@ -1,4 +1,4 @@
-"""What the core cannot do by itself, since somebody has to wait for it: it returns an effect, and is told what became of it.
+"""What the core cannot do by itself, since somebody has to wait for it: it returns an effect, and gets the result later.
 
 While an effect is carried out nothing more is read from that session, but for an `Append`, of which many may be under way.
 """
@@ -14,7 +14,7 @@ from penstock.hub.core.rules import Binding
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Find out whose token this is; `Hub.verified` or `Hub.unverified` goes on. Without a token, None."""
+    """Find out whose token this is; `Hub.verified` or `Hub.unverified` continues. Without a token, None."""
 
     request: Envelope
     token: str | None
@@ -25,7 +25,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write a message to a log; `Hub.appended` or `Hub.lost` goes on."""
+    """Write a message to a log; `Hub.appended` or `Hub.lost` continues."""
 
     request: Envelope
     binding: Binding
@@ -38,7 +38,7 @@ class Append:
 class Recover:
     """Read the messages from `start` up to, not including, `stop`, part by part.
 
-    `Hub.recovering` is told each part, the first of them None when the messages are not kept any more; then `Hub.recovered`.
+    `Hub.recovering` gets each part, the first of them None when the messages are not kept any more; then `Hub.recovered`.
     """
 
     request: Envelope
@@ -54,7 +54,7 @@ class Recover:
 class Retain:
     """Begin, or resume, the durable subscription of an actor to a pattern, on these logs.
 
-    `Hub.retained` or `Hub.unretained` goes on.
+    `Hub.retained` or `Hub.unretained` continues.
     """
 
     request: Envelope
@@ -65,7 +65,7 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End durable subscriptions of an actor for good; `Hub.released` or `Hub.unreleased` goes on."""
+    """End durable subscriptions of an actor for good; `Hub.released` or `Hub.unreleased` continues."""
 
     request: Envelope
     address: str

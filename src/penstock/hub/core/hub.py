@@ -1,4 +1,4 @@
-"""The hub: fed what clients say, drained of what they are to be told. One table says who handles which request.
+"""The hub: fed what clients say, drained of what is to be sent to them. One table says which function handles which request.
 
 text ─> size ─> rate ─> envelope ─> session's state ─> payload ─> handler ─┬─> replies and messages, in outboxes
                                                                            └─> an effect, for what has to be waited for
@@ -239,7 +239,7 @@ class Hub:
             self.state.refuse(session, refusal, now, effect.request)
 
     def disconnect_session(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
-        """A session may not stay: it is told why, and ends."""
+        """A session may not stay: it gets the reason, and ends."""
         self.state.refuse(session, refusal, now, request)
         self.state.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
@@ -271,7 +271,7 @@ class Hub:
             registration.unregistered(self.state, session, effect.request, effect.address, now)
 
     def unreleased(self, session: Session, effect: Release, refusal: Refusal, now: int) -> None:
-        """Durable subscriptions could not be ended: they go on, and may be ended later."""
+        """Durable subscriptions could not be ended: they continue, and may be ended later."""
         self.resume(self.state.made.intersection((effect.address, pattern) for pattern in effect.patterns))
         self.state.refuse(session, refusal, now, effect.request)
 
@@ -303,7 +303,7 @@ class Hub:
                 state.forward(message, state.table.match(message.topic), now)
 
     def skipped(self, binding: Binding, now: int) -> None:
-        """Messages left a log before they could be forwarded. Whoever may have missed one comes back, and is told `recovered`."""
+        """Messages left a log before they could be forwarded. Clients that may have missed one reconnect, and get `recovered`."""
         if binding is self.state.everything:
             # It is not known which are gone.
             self.state.under_way.clear()
@@ -359,7 +359,7 @@ def _envelope(text: str) -> Envelope:
 
 
 def _asked(text: str) -> Envelope | None:
-    """The request in a text that was refused before it was read: who asked wants to know which of its requests it was."""
+    """The request in a text that was refused before it was read: the client wants to know which of its requests it was."""
     try:
         return _envelope(text)
     except Refusal:

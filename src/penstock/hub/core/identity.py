@@ -44,7 +44,7 @@ class Identity:
     def may_end(self, pattern: str) -> bool:
         """Whether it may end the durable subscription of an actor as whom it is registered.
 
-        Whose token names the actor may. A token that names none lets be anybody, so it ends only what it could have begun.
+        Whose token names the actor may. A token that names none lets be anybody, so it ends only what it could have started.
         """
         return self.address is not None or self.may_subscribe(pattern)
 

@@ -43,7 +43,7 @@ class Positions:
     def next(self, topic: str) -> Position:
         last = self.last(topic)
         if not last.epoch.startswith(f"{self._epoch}."):
-            last = self._begin()  # the last one has its position from a log, whose numbers go on without this topic
+            last = self._begin()  # the last one has its position from a log, whose numbers continue without this topic
         position = self._known[topic] = Position(last.epoch, last.offset + 1)
         return position
 
@@ -69,7 +69,7 @@ Key = tuple[str, str, str, int]
 
 @dataclass(slots=True)
 class RecentPublish:
-    """A publish, and who waits for its answer as long as there is none."""
+    """A publish, and the waiting session as long as there is no answer."""
 
     at: int
     answer: Published | None = None

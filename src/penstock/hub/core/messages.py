@@ -43,7 +43,7 @@ class Reply(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Position(Struct, frozen=True):
-    """Where a message is: the `offset` in the history that `epoch` names. A history that starts again has another epoch."""
+    """Where a message is: the `offset` in the history that `epoch` names. A history that begins again has another epoch."""
 
     epoch: Annotated[str, Meta(max_length=128)]
     offset: Annotated[int, Meta(ge=-1, le=1 << 53)]
@@ -110,7 +110,7 @@ class Disconnecting(Reply, frozen=True):
 
 
 class RefreshToken(Command, frozen=True):
-    """Go on with a new token of the same actor."""
+    """Continue with a new token of the same actor."""
 
     token: str
 
@@ -125,7 +125,7 @@ class TokenRefreshed(Reply, frozen=True):
 
 
 class Register(Command, frozen=True):
-    """Be known by an address, until the TTL ends. Whoever had that address before is told and disconnected."""
+    """Be known by an address, until the TTL ends. An earlier holder of the address is notified and disconnected."""
 
     actor_address: str
     capabilities: tuple[str, ...]
@@ -217,7 +217,7 @@ class Subscribe(Command, frozen=True):
     durable: bool = False
     """Whether what is published while the actor is away waits for it, until it says hub:ack."""
     presence: bool = False
-    """Whether to be told who joins and leaves."""
+    """Whether to be notified of joins and departures."""
     since: Position | None = None
     """The last position that was seen: what came after it is sent first."""
 
@@ -256,7 +256,7 @@ class Publish(Command, frozen=True):
 
 
 class Published(Reply, frozen=True):
-    """The message was sent to so many subscribers. Its wire name is `hub:delivery_ack`."""
+    """The message was sent to this many subscribers. Its wire name is `hub:delivery_ack`."""
 
     topic: str
     subscriber_count: int
@@ -391,7 +391,7 @@ class Pause(Command, frozen=True):
 
 
 class Resume(Command, frozen=True):
-    """Send what waits, and go on."""
+    """Send what waits, and continue."""
 
 
 class FlowChanged(Reply, frozen=True):

@@ -49,7 +49,7 @@ def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
     given = request.message_id or None  # an empty one names nothing
     key: Key | None = None
     if given is not None:
-        # Clients start to number their publishes with each session, so neither actor nor id tells a repeat from a new message.
+        # Clients number their publishes again with each session, so neither actor nor id marks a repeat.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
         heard = state.seen.find(key, now)
         if heard is not None:

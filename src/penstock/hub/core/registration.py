@@ -28,7 +28,7 @@ _REGISTER = "send hub:register with your actorAddress and capabilities first"
 
 
 def register(state: HubState, context: CommandContext[Register]) -> None:
-    """Be an actor. Another session that was this one is told and closed: the last registration counts."""
+    """Be an actor. Another session that was this one is notified and closed: the last registration counts."""
     actor = _enter(state, context.session, context.command, context.now)
     if actor is not None:
         state.reply(context, Registered(actor.address, actor.renewal_token, actor.expires_at // 1000, actor.version))
@@ -67,7 +67,7 @@ def _enter(state: HubState, session: Session, command: Register, now: int) -> Ac
         )
     state.expire(now)  # whose time ran out has no address any more, and takes no room
     if not session.is_open:
-        return None  # its own time ran out, and it was too full to be told
+        return None  # its own time ran out, and it was too full to be notified
     if session.actor is not None and session.actor.address != address:
         raise Refusal(
             "internal_error",
@@ -145,5 +145,5 @@ def acting(context: CommandContext[C], code: Code = "unauthorized") -> Actor[Ses
 
 
 def registration_expired(code: Code = "unauthorized") -> Refusal:
-    """What is told to who was registered when it asked, or should have been."""
+    """What an actor gets that was registered when it asked, or should have been."""
     return Refusal(code, "the registration has expired", reason="registration_expired", resolution=_REGISTER)

@@ -1,7 +1,7 @@
 """Who is registered by which address, until when: a table of actors with a TTL, a token to renew it, and a way to find others.
 
 An actor whose time ran out is not found any more, but stays in the table until `expire` hands it out, so that whoever it was can
-be told. A registration of a live address takes over: the last one counts.
+be notified. A registration of a live address takes over: the last one counts.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class Registry(Generic[S]):
         """All addresses by name, and some that are gone; None since one came. Never changed: somebody may be walking it."""
 
     def __len__(self) -> int:
-        """How many there are, those included that ran out and were not handed out by `expire`."""
+        """How many there are, those included that ran out and were not returned by `expire`."""
         return len(self._actors)
 
     def __contains__(self, address: str) -> bool:
-        """Whether an address is there, one included that ran out and was not handed out by `expire`."""
+        """Whether an address is there, one included that ran out and was not returned by `expire`."""
         return address in self._actors
 
     def register(self, command: Register, session: S, *, token: str, now: int) -> tuple[Actor[S], Actor[S] | None]:
-        """The new actor, and the one it takes the address from if that is of another session, which has to be told.
+        """The new actor, and the one it takes the address from if that is of another session, which has to be notified.
 
-        That one may have run out already; who wants to treat it so calls `expire` before.
+        That one may have run out already; a caller that wants to treat it so calls `expire` before.
         """
         address = _checked_address(command.actor_address)
         capabilities = _checked_capabilities(command.capabilities)
@@ -198,7 +198,7 @@ class Registry(Generic[S]):
 
     def _await_expiry(self, actor: Actor[S]) -> None:
         if len(self._by_expiry) >= 2 * len(self._actors) + _SLACK:
-            # Renewals and departures leave outdated entries behind. Now every second entry is one: start again, which costs each
+            # Renewals and departures leave outdated entries behind. Now every second entry is one: begin again, which costs each
             # of them a constant share.
             self._by_expiry = [(other.expires_at, other.address) for other in self._actors.values()]
             heapq.heapify(self._by_expiry)

@@ -14,7 +14,7 @@ MAX_TTL = 60 * MINUTE
 """How long a registration lasts without being renewed: specification 002's registration domain."""
 MAX_TOPIC = 256
 MAX_DEPTH = 64
-"""How deep the data of a message may be nested: far beyond use, far below what some client's parser bears."""
+"""How deep the data of a message may be nested: far beyond use, far below what some client's parser tolerates."""
 READ_UNIT = 1024
 """Bytes that one permit of `HubRules.read_rate` is for. A read takes at least one, and a fragment of a message takes one more."""
 
@@ -62,7 +62,7 @@ class HubRules:
     sweep: int = 60 * SECOND
     """How often registrations that ran out are removed, beside whenever somebody meets one."""
     max_recovered: int = 10_000
-    """How many missed messages are sent to one that returns; who missed more is told `recovered: false`."""
+    """How many missed messages are sent to one that returns; a client that missed more gets `recovered: false`."""
     max_durable: int = 100_000
     """Durable subscriptions of all actors together: each is kept while its actor is away."""
     max_unacked: int = 1_000

@@ -173,7 +173,7 @@ class Session:
         """Why the connection is to be closed, once what waits is written."""
         self.is_dirty = False
         self.is_warned = False
-        """Whether it was told that its token has run out."""
+        """Whether it was notified that its token has expired."""
         self.opened_at = self.heard_at = now
         self.full_at = 0
         """Of the rate limit."""

@@ -38,7 +38,7 @@ CLOSE_REASONS = {
     close_codes.STOPPING: "the server is stopping; come back in a moment",
     close_codes.UNAUTHORIZED: "the token is not valid any more",
 }
-"""What a session is told by hub:disconnect before the hub closes it."""
+"""What hub:disconnect carries to a session before the hub closes it."""
 
 
 class HubState:
@@ -74,7 +74,7 @@ class HubState:
         self.under_way: Counter[str] = Counter()
         """How many messages of a topic are on their way through the log of everything to those who subscribe."""
         self.watchers: TopicTable[Session] = TopicTable()
-        """Who is told who joins and leaves; only ever asked by the very name."""
+        """The watchers of joins and departures, by the very name."""
         self.positions = Positions(epoch, rules.max_plain_topics)
         self.seen = RecentPublishes(rules.remember, rules.max_remembered)
         self.metrics = HubMetrics(now)
@@ -192,7 +192,7 @@ class HubState:
     # --- coming to an end -----------------------------------------------------------------------------------------------------
 
     def cut(self, session: Session, close: Close, now: int) -> None:
-        """End a session for a reason of the hub's own; it is told where telling makes sense."""
+        """End a session for a reason of the hub's own; it is notified where that makes sense."""
         if not session.is_open:
             return
         if close is close_codes.SLOW_READER:
@@ -209,7 +209,7 @@ class HubState:
         self.mark(session)
         self._leaving.append(session)
         if len(self._leaving) == 1:
-            # Those who are told that one leaves may be full and have to leave too: one after the other, not one inside the other.
+            # Those that are notified of a departure may be full and leave too: one after the other, not one inside the other.
             try:
                 for one in self._leaving:
                     self.unregister(one, now)
@@ -217,7 +217,7 @@ class HubState:
                 self._leaving.clear()
 
     def unregister(self, session: Session, now: int) -> None:
-        """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Those who watch are told."""
+        """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Watchers are notified."""
         session.unacked.clear()
         for pattern in [*session.subscriptions]:
             self.drop(session, pattern, now)
@@ -229,7 +229,7 @@ class HubState:
         """End one subscription of a session as far as this connection is concerned."""
         subscription = session.subscriptions.pop(pattern, None)
         if subscription is None:
-            return  # those who were told of another end were full and had to leave, and that has come round to this session
+            return  # those that were notified of another end were full and had to leave, and that has come round to this session
         if subscription.durable:
             self.rested.append((session, pattern))
             session.forget_unacked(pattern)
@@ -239,7 +239,7 @@ class HubState:
         self.announce(pattern, "leave", session, now)
 
     def expire(self, now: int) -> None:
-        """Make actors unknown whose time ran out: their subscriptions end too, and they are told."""
+        """Make actors unknown whose time ran out: their subscriptions end too, and they are notified."""
         for actor in self.registry.expire(now):
             self.unregister(actor.session, now)
             self.say(actor.session, Unregistered(actor.address, now // 1000, "expired"), now)

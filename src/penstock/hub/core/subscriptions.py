@@ -69,7 +69,7 @@ def subscribe(state: HubState, context: CommandContext[Subscribe]) -> Recover | 
             state.subscribed.append((actor.address, pattern))
         state.announce(pattern, "join", session, now)
         if not session.is_open:
-            return None  # who was told was full, and that it left was told to this session, which was full too
+            return None  # a notified session was full, and this session was notified that it left, which was full too
     if command.presence:
         state.watchers.add(pattern, session)
     if is_durable and not known.durable:
@@ -168,7 +168,7 @@ def recovering(
 
 
 def recovered(state: HubState, session: Session, now: int) -> None:
-    """All that was missed is sent: go on with what came meanwhile."""
+    """All that was missed is sent: continue with what came meanwhile."""
     session.holds -= 1
     state.let_go(session, now)
 

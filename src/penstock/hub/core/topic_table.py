@@ -83,7 +83,7 @@ _SPELT = {"+": _ONE, "#": _REST}
 
 
 class _Node(Generic[S]):
-    """What some patterns have in common, up to a level: the subscribers of the one that ends here, and where the others go on."""
+    """What some patterns have in common, up to a level: subscribers of the one that ends here, and the rest of the others."""
 
     __slots__ = ("children", "subscribers")
 
@@ -93,7 +93,7 @@ class _Node(Generic[S]):
 
 
 class TopicTable(Generic[S]):
-    """All subscriptions. The collections it hands out are its own: read them before the table changes, and change nothing."""
+    """All subscriptions. The collections that it returns are its own: read them before the table changes, and change nothing."""
 
     __slots__ = ("_names", "_patterns", "_subscribers", "_trie", "pairs")
 

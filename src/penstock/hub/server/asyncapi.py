@@ -29,7 +29,7 @@ REASONS: dict[str, str] = {
     "rate_limited": "the session sends more messages a second than it may",
     # the session
     "not_connected": "something else came before hub:connect, and a token is needed",
-    "already_connected": "hub:connect came again",
+    "already_connected": "hub:connect was sent twice",
     "version_mismatch": "the client speaks another major version",
     "not_registered": "the session is nobody; only who is registered may do this",
     "anonymous": "a durable subscription without an address of one's own",

@@ -1,4 +1,4 @@
-"""The frames of a WebSocket client (RFC 6455), read from bytes. No I/O: `HubSocket` feeds it and decides when to go on.
+"""The frames of a WebSocket client (RFC 6455), read from bytes. No I/O: `HubSocket` feeds it and decides when to continue.
 
 A server has to close a connection for a frame without a mask or a close code that does not exist, and the hub has to count
 fragments and give its own reason for a frame that is too large. aiohttp's reader does the first three differently and hides the

@@ -62,7 +62,7 @@ class HeartbeatScheduler:
         self._timer = None if first is None else self._loop.call_at(max(first.due, now + STEP_SECONDS), self._step)
 
     def _first(self, most: int, now: float) -> list[HeartbeatPeer]:
-        """Those that are due, as many as may be asked in a row."""
+        """Those that are due, at most as many as are asked in one round."""
         found: list[HeartbeatPeer] = []
         for one in self._waiting:
             if one.due > now or len(found) == most:

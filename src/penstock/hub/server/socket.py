@@ -175,7 +175,7 @@ class HubSocket:
     # --- what arrives ---------------------------------------------------------------------------------------------------------
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Bytes have arrived. The result is for aiohttp: to go on."""
+        """Bytes have arrived. The result is for aiohttp: to continue."""
         self._reader.feed(data)
         self._held += len(data)
         self._read(len(data) // READ_UNIT + 1)
@@ -237,7 +237,7 @@ class HubSocket:
                 return frame
             if not isinstance(frame, tuple):
                 if isinstance(frame, Close) and self._cut is not None:
-                    raise self._ended()  # it was told already that it is closed, and what it sends cannot be read any more
+                    raise self._ended()  # it was notified already that it is closed, and what it sends cannot be read any more
                 return frame
             opcode, payload = frame
             if opcode == CLOSE:

@@ -19,7 +19,7 @@ from penstock.journal.core.ranges import Ranges, holds, merge, subtract
 from penstock.values.policy import Policy
 
 SINGLY = 1_000
-"""Up to so many dropped messages are settled one by one; more, as ranges."""
+"""Up to this many dropped messages are settled one by one; more, as ranges."""
 
 TOPIC = "topic"
 QUEUE = "queue"
@@ -196,7 +196,7 @@ class Position(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeletedResource(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A topic, subscription or work queue that was deleted: what the events that speak of it need to be told by name."""
+    """A topic, subscription or work queue that was deleted: what the events that name it need."""
 
     kind: str
     name: str

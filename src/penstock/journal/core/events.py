@@ -60,7 +60,7 @@ class Published(_One, tag=1):
 
 
 class Leased(_Many, tag=2):
-    """Messages were handed out until `deadline`."""
+    """Messages were delivered until `deadline`."""
 
     attempts: Column
     epoch: int
@@ -124,7 +124,7 @@ class Dropped(_One, tag=8):
 
 
 class Redriven(_Many, tag=9):
-    """Dead letters went back to their queue, as new: attempts 0, no time to live."""
+    """Dead letters returned to their queue, as new: attempts 0, no time to live."""
 
     epoch: int
 
@@ -149,7 +149,7 @@ class Seeked(_One, tag=11):
 
 
 class Paused(_One, tag=12):
-    """A queue stopped (`paused`) or went on delivering."""
+    """A queue stopped (`paused`) or continued delivering."""
 
     queue: int
     at: int

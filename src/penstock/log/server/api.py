@@ -68,7 +68,7 @@ class LogApi:
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         letters = _Question("Dead letters of a range of the event log, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         times = _Question("The first offset at or after an instant", (), requests.TimesAsked, _OFFSETS)
-        limits = _Question("How far a reader gets with so many bytes", (), requests.LimitsAsked, _OFFSETS)
+        limits = _Question("How far a reader gets with this many bytes", (), requests.LimitsAsked, _OFFSETS)
         return [
             *streams.both("/log/streams", self.streams),
             *messages.both("/log/messages", self.messages),

@@ -24,7 +24,7 @@ _NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PR
 
 
 class CursorApi:
-    """Answers the paths of cursors. `scope` tells whom a request is from."""
+    """Answers the paths of cursors. `scope` returns the caller of a request."""
 
     def __init__(self, aio: AsyncBroker, scope: Callable[[Request], Scope]) -> None:
         self._aio = aio

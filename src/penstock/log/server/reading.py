@@ -1,7 +1,7 @@
 """Reads on their way out: batches are made in threads, written as the client takes them, and never more than two are held.
 
-A read that fails after it has begun ends with a cut connection, never with the proper end of a body: what a client has got is
-then known to be incomplete. Every batch says in its metadata (`next`) where to go on after it.
+A read that fails after it has started ends with a cut connection, never with the proper end of a body: what a client has got is
+then known to be incomplete. Every batch says in its metadata (`next`) where to continue after it.
 The rows are made in threads that are the first to import pyarrow: a server that is asked for no Arrow does without.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Rows = Iterator[tuple[pa.RecordBatch, int]]
-    """Batches, each with the offset from which to go on after it."""
+    """Batches, each with the offset from which to continue after it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ NEXT = "next"
 BATCH_BYTES = 8 * 1024 * 1024
 """A slow reader holds two batches: one on its way, one ahead."""
 STRIDE = 1_000_000
-"""A search that finds nothing for so many offsets says so, and its client knows that it is not forgotten."""
+"""A search that finds nothing for this many offsets says so, and its client knows that it is not forgotten."""
 
 
 def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[pa.Schema, Rows]:
@@ -161,12 +161,12 @@ class LogReads:
             # A batch that is being made is waited for in the thread, not here: a client that is gone frees its place soon.
             try:
                 self._threads.submit(read.close).add_done_callback(self._ended)
-            except RuntimeError:  # the threads are told to end
+            except RuntimeError:  # the threads are ending
                 read.close()
                 self.running -= 1
 
     async def _send(self, request: Request, read: _Read) -> web.StreamResponse:
-        # What is wrong from the beginning is found with the first batch, while it can still be told.
+        # What is wrong from the beginning is found with the first batch, while it can still be reported.
         ahead = self._ahead(read)
         buffers = await asyncio.wrap_future(ahead)
         response = web.StreamResponse(headers={"Content-Type": ARROW, "X-Request-Id": request.request_id, "Server": "penstock"})
@@ -234,7 +234,7 @@ class _Read:
                 return []
             if self._writer is None:
                 self._begin()
-            assert self._rows is not None, "it has begun"
+            assert self._rows is not None, "it has started"
             found = next(self._rows, None)
             if found is None:
                 self._is_over = True

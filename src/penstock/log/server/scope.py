@@ -16,7 +16,7 @@ class Scope:
     """A `LogView` of one project for one caller. Names are the log's: `orders` is a topic, `queue:orders` a work queue.
 
     Without a project it is that of the token, or the server's own for a token of all projects. Whether the caller may is asked
-    before whether a stream exists, so that a refusal tells nobody what there is.
+    before whether a stream exists, so that a refusal reveals nothing.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Scope:
         self.principal = principal
         self.project = check_project(project or principal.project or projects.default)
         self.sees_all_events = project is None and principal.may_everywhere(verb)
-        """Whether the event log is the caller's as a whole: also what it tells of other projects, and of what has no stream."""
+        """Whether the event log is the caller's as a whole: also what it records of other projects, and of what has no stream."""
         self._projects = projects
         self._whole = BrokerLog(broker)
 

@@ -35,7 +35,7 @@ MAX_UPLOADS = 64
 MAX_COMMITS = 16
 PIECE = 1024 * 1024
 PATIENCE_SECONDS = 20.0
-"""After so long the caller of a commit that goes on is told to ask again."""
+"""After this long the caller of a commit that continues is asked to repeat the call."""
 _WRITE = Parameter("write", "The write.", requests.Word, "path")
 _PART = Parameter("part", "The part.", requests.Word, "path")
 _BINARY = {"type": "string", "format": "binary"}
@@ -54,7 +54,7 @@ class StagedWriteInfo(msgspec.Struct):
 
 
 class WriteApi:
-    """Answers the paths of writes. `scope` tells whom a request is from."""
+    """Answers the paths of writes. `scope` returns the caller of a request."""
 
     def __init__(self, writes: Writes, broker: Broker, scope: Callable[[Request], Scope]) -> None:
         self._writes = writes
@@ -64,7 +64,7 @@ class WriteApi:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-staging")
         self._committing = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-commit")
         self._commits: dict[_Commit, asyncio.Future[CommitResult]] = {}
-        """Commits that run, by write, query and batch: who asks again waits for the same one."""
+        """Commits that run, by write, query and batch: a repeated call waits for the same one."""
         self.uploads = 0
         self.staged_rows = 0
         self.committed_rows = 0
@@ -90,7 +90,7 @@ class WriteApi:
         )
         committing = Operation(
             "Publish the parts of a write, once for each query and batch",
-            "503 with the reason `write_in_progress`: it goes on, ask again.",
+            "503 with the reason `write_in_progress`: it continues, ask again.",
             tags,
             (_WRITE, project),
             Body(requests.CommitAsked),
@@ -125,7 +125,7 @@ class WriteApi:
                 # Not here: who is gone may have left a thread that is still at it.
                 try:
                     self._threads.submit(upload.close)
-                except RuntimeError:  # the threads are told to end
+                except RuntimeError:  # the threads are ending
                     upload.close()
         finally:
             self.uploads -= 1

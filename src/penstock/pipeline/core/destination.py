@@ -148,7 +148,7 @@ class Layout:
 
 
 def layout(columns: Sequence[Column], *, is_json: bool, has_stream: bool) -> Layout:
-    """How these columns are written. InvalidArgument says which column is wrong, what it is, and what is wanted.
+    """How these columns are written. InvalidArgument says which column is wrong, what it is, and what is expected.
 
     `has_stream`: the stream is named by an option, so that no row has to.
     """
@@ -212,7 +212,7 @@ def _payload(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _misfits(tree: object, kind: str) -> Iterator[tuple[str, str]]:
-    """What there is in a type that has no form in JSON: (the type, what is wanted)."""
+    """What there is in a type that has no form in JSON: (the type, what is expected)."""
     match tree:
         case {"type": "struct", "fields": list(fields)}:
             for field in fields:

@@ -1,4 +1,4 @@
-"""What filters on columns say about offsets: ranges that cannot hold a row that is wanted are not read.
+"""What filters on columns say about offsets: ranges that cannot hold a requested row are not read.
 
 Filters only prune. Spark checks every row once more, so what is not understood here costs time, never a wrong row.
 """

@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 BUCKET = 4096
-"""So many neighbouring messages are folded together: one call and one stored state for all of them."""
+"""This many neighbouring messages are folded together: one call and one stored state for all of them."""
 
 ACKED, DEAD_LETTERED, DROPPED, OPEN = "acked", "dead_lettered", "dropped", "open"
 KINDS = ("published", "leased", ACKED, "nacked", "expired", "released", "extended", DEAD_LETTERED, DROPPED)
@@ -138,7 +138,7 @@ class _Run(msgspec.Struct, array_like=True, gc=False):
 
 
 class _StoredLives(msgspec.Struct, array_like=True):
-    """Lives as they are stored between two batches. The version is first, so that another format can be told from this one."""
+    """Lives as they are stored between two batches. The version is first, so that another format is recognized."""
 
     version: int
     lives: dict[str, dict[int, Life]]

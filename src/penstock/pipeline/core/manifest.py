@@ -93,10 +93,10 @@ class State:
             if before != base:
                 raise Aborted(
                     f"{stream!r} is archived up to {_shown(before)}, expected {_shown(base)}: somebody else writes this lake",
-                    hint="let one archive write a lake; the other one may be started again, and goes on where the lake ends",
+                    hint="let one archive write a lake; the other one may be started again, and continues where the lake ends",
                 )
             if before is not None and position < before:
-                raise InvalidArgument.of("watermark", {stream: tuple(position)}, f"{tuple(before)} or more: it never goes back")
+                raise InvalidArgument.of("watermark", {stream: tuple(position)}, f"{tuple(before)} or more: it never decreases")
         for path in commit.remove:
             if path not in self.files:
                 raise Aborted(f"{path!r} is not in the table any more: somebody else has merged it")
@@ -179,7 +179,7 @@ def _lazy(group: Sequence[File]) -> list[File]:
 
 
 def merged(files: Sequence[File], rows: int) -> tuple[int, int]:
-    """The first and the last offset of files that became one with so many rows; DataLoss when these are not all of theirs."""
+    """The first and the last offset of files that became one with this many rows; DataLoss when these are not all of theirs."""
     wanted = sum(file.rows for file in files)
     if rows != wanted:
         raise DataLoss(f"{len(files)} files with {wanted} rows were merged into {rows} rows; nothing was changed")

@@ -22,7 +22,7 @@ from penstock.pipeline.core.planning import OffsetRange
 
 _SHOWN = 5
 _REMEDY = (
-    "set failOnDataLoss to false to skip what is gone and go on, or start again with another checkpoint; "
+    "set failOnDataLoss to false to skip what is gone and continue, or start again with another checkpoint; "
     "a longer retention, or a cursor that holds it, keeps messages until they are read"
 )
 

@@ -129,7 +129,7 @@ class OptionReader:
 
 
 class Kind(Enum):
-    """What a point in a stream is told by."""
+    """What names a point in a stream."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

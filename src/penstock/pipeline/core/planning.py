@@ -30,7 +30,7 @@ def plan(
     """The pieces cut into parts of as many rows as each other, one for each task; every offset is in exactly one.
 
     Large streams are cut, small ones are gathered. There are about as many parts as `cores`, fewer when there is little to read;
-    `min_partitions` asks for at least so many, `max_rows` for none that is larger.
+    `min_partitions` asks for at least this many, `max_rows` for none that is larger.
     """
     pieces = [piece for piece in pieces if piece.rows > 0]
     total = sum(piece.rows for piece in pieces)

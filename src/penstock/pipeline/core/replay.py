@@ -30,7 +30,7 @@ def speed_of(text: str) -> float | None:
 
 
 def duration(first: int, last: int, speed: float | None) -> int:
-    """How long it takes until the last message is handed out, in microseconds, after the first is."""
+    """How long it takes until the last message is delivered, in microseconds, after the first is."""
     return 0 if speed is None else round((last - first) / speed)
 
 

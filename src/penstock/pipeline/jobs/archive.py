@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS = 2_000_000
-"""At most so many rows a batch, unless the plan says otherwise: what a killed archive does again."""
+"""At most this many rows in a batch, unless the plan says otherwise: what a killed archive does again."""
 
 
 def transform_messages(df: DataFrame) -> DataFrame:
@@ -62,7 +62,7 @@ def _query(spark: SparkSession, plan: Plan, archiver: Archiver) -> StreamingQuer
         .option("view", view)
         .option("startingOffsets", json.dumps(archiver.start_offsets()))
         .option("maxOffsetsPerTrigger", str(plan.max_rows or BATCH_ROWS))
-        # A stream that is deleted must not end the archive of all others; what is lost is told by the archiver.
+        # A stream that is deleted must not end the archive of all others; what is lost is reported by the archiver.
         .option("failOnDataLoss", "false")
     )
     if view == "messages":

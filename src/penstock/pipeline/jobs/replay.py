@@ -59,7 +59,7 @@ def select(messages: DataFrame, replay: Replay) -> DataFrame:
 def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None, first: int = 0, now: int = 0) -> DataFrame:
     """Rows as the sink takes them: payload, key, attributes and priority as they were, marked, and paced.
 
-    The message of the instant `first` is handed out at `now`, the others as long after it as they were then, divided by `speed`.
+    The message of the instant `first` is delivered at `now`, the others as long after it as they were then, divided by `speed`.
     The time to live is not kept: it would be over.
     """
     marks = F.create_map(F.lit(REPLAYED_FROM), F.col("message_id"), F.lit(REPLAY), F.lit(replay_id))
@@ -67,7 +67,7 @@ def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None
     columns = [F.col("value"), F.col("key"), F.map_concat(others, marks).alias("attributes"), F.col("priority").cast("int")]
     if speed is not None:
         after = (F.unix_micros("publish_time") - F.lit(first)) / F.lit(speed)
-        # A publish time may step back with the broker's clock; nothing is handed out before the replay begins.
+        # A publish time may step back with the broker's clock; nothing is delivered before the replay begins.
         columns.append(F.timestamp_micros(F.lit(now) + F.greatest(F.round(after), F.lit(0)).cast("bigint")).alias("deliver_at"))
     return messages.select(*columns)
 

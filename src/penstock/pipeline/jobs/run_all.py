@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def stages(plan: Plan) -> list[Start]:
-    """What is started one after the other, each when the queries of the one before have ended: all at once, if they go on.
+    """What is started one after the other, each when the queries of the one before have ended: all at once, if they continue.
 
     Metrics are made of the lives that `lifecycle` writes, so that a run that ends lets them be written first.
     """

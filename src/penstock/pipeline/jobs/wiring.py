@@ -51,7 +51,7 @@ def chosen(events: DataFrame, pattern: str) -> DataFrame:
 def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:
     """Start a query that hands every batch to `write`. What a killed one left of the table `name` is finished first.
 
-    A batch that it had committed comes again and adds nothing, so that nobody else would give its files their names.
+    A batch that it had committed is repeated and adds nothing, so that nobody else would give its files their names.
     """
     with Lake(plan.lake).table(name) as table:
         table.recover()

@@ -88,7 +88,7 @@ class Archiver:
         return offsets
 
     def report(self, ends: Mapping[str, Position]) -> None:
-        """Tell the broker how far the lake is. A broker that does not answer now is told with the next batch."""
+        """Tell the broker how far the lake is. A broker that does not answer now gets it with the next batch."""
         if self._plan.target.endpoint is None:
             return
         with closing(cast("WritableLog", self._log())) as log:  # that of an endpoint is
@@ -191,7 +191,7 @@ class Archiver:
         return span.earliest if span.number == end.number else end.offset
 
     def _tend(self) -> None:
-        """Now and then, look for small files, beside the batches that go on."""
+        """Now and then, look for small files, beside the batches that continue."""
         is_busy = self._compaction is not None and self._compaction.is_alive()
         if self._plan.format == "parquet" and self._commits >= self._compact_every and not is_busy:
             self._commits = 0

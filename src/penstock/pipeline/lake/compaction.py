@@ -36,7 +36,7 @@ Merger = Callable[[Sequence[FileMerge]], Iterator[int]]
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What a compaction did: so many files became so few."""
+    """What a compaction did: this many files became so few."""
 
     files_before: int = 0
     files_after: int = 0
@@ -69,7 +69,7 @@ def compact_table(
 ) -> CompactReport:
     """Merge the small files of a table. Rows and watermark stay as they are, and so does their order.
 
-    Safe beside an archive that goes on, beside another compaction, and against being killed: a group of files is replaced by one
+    Safe beside a running archive, beside another compaction, and against being killed: a group of files is replaced by one
     commit, or not at all.
     """
     table.recover()

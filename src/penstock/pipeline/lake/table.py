@@ -253,7 +253,7 @@ class Table:
         return stored
 
     def _fold(self) -> None:
-        """Write a snapshot, and remove what lies before the one before it. Readers that had begun there look again."""
+        """Write a snapshot, and remove what lies before the one before it. Readers that had started there look again."""
         self._settle(self._recent)
         draft = self._own or self.stage().parent
         content = msgspec.json.encode(self._state.snapshot())

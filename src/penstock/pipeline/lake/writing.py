@@ -23,7 +23,7 @@ STREAM, DATE = "penstock_stream", "penstock_date"
 """The directories in staging. A stream has the hash of its name there: names may be longer than a file system allows."""
 ZSTD = frozenset({"parquet", "orc"})
 SMALL_ROWS = 100_000
-"""So many rows are written by one task: a file for each stream and day, instead of one for each task too."""
+"""This many rows are written by one task: a file for each stream and day, instead of one for each task too."""
 TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 

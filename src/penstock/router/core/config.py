@@ -21,7 +21,7 @@ import msgspec
 from penstock.errors import InvalidArgument
 
 DEFAULT_VISIBILITY = 120
-"""Seconds that a message is hidden after it was handed out, where the configuration does not say."""
+"""Seconds that a message is hidden after it was delivered, where the configuration does not say."""
 
 MAX_CONCURRENCY: Final = 10_000
 MAX_CONNECTIONS: Final = 100
@@ -318,7 +318,7 @@ class Changes(msgspec.Struct, frozen=True):
     def _lines(self) -> Iterator[str]:
         yield from (f"pool {pool.code} is added: {_pace(pool)}" for pool in self.pools_added)
         yield from (f"pool {change.new.code} changes: {_pool_change(change)}" for change in self.pools_changed)
-        yield from (f"pool {pool.code} is removed: what waits in it goes back to its queue" for pool in self.pools_removed)
+        yield from (f"pool {pool.code} is removed: what waits in it returns to its queue" for pool in self.pools_removed)
         yield from (f"queue {_called(queue)} is added: {_polling(queue)}" for queue in self.queues_added)
         yield from (f"queue {change.old.name} {_queue_change(change)}" for change in self.queues_changed)
         yield from (f"queue {_called(queue)} is removed: it is not polled any more" for queue in self.queues_removed)

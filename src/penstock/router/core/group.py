@@ -40,7 +40,7 @@ class GroupLane:
         self.is_held = False
         self.idle_at = 0
         self.away: dict[str, int] | None = None
-        """By key, in order: until when a message is waited for that went back to its queue."""
+        """By key, in order: until when a message is waited for that returned to its queue."""
 
     @property
     def is_empty(self) -> bool:
@@ -79,7 +79,7 @@ class GroupLane:
         return rest
 
     def is_awaited(self, item: RoutedMessage) -> bool:
-        """Whether a message is one that went back to its queue."""
+        """Whether a message is one that returned to its queue."""
         return self.away is not None and key_of(item) in self.away
 
     def is_in_turn(self, item: RoutedMessage, now: int, coming: set[str]) -> bool:
@@ -105,18 +105,18 @@ class GroupLane:
             self.away.pop(key_of(item), None)
 
     def sent_back(self, item: RoutedMessage, until: int) -> None:
-        """A message goes back to its queue, and is waited for until then. One that went back before keeps its place."""
+        """A message returns to its queue, and is waited for until then. One that returned before keeps its place."""
         if self.away is None:
             self.away = {}
         self.away[key_of(item)] = until
 
     def sent_back_first(self, items: Sequence[RoutedMessage], until: int) -> None:
-        """Messages that were here go back to their queue: they are waited for before those that never came in."""
+        """Messages that were here return to their queue: they are waited for before those that never came in."""
         self.away = {**dict.fromkeys(map(key_of, items), until), **(self.away or {})}
 
 
 def key_of(item: RoutedMessage) -> str:
-    """What tells a message from others of its group, also when it comes again, under whatever name of its queue."""
+    """What distinguishes a message from others of its group, also when it is redelivered, under whatever name of its queue."""
     return f"{item.pointer.message_id}\n{item.received.broker_id}"
 
 
@@ -172,7 +172,7 @@ class GroupMoves:
     def __init__(self) -> None:
         self._ahead: dict[tuple[str, str], list[RoutedMessage]] = {}
         self._back: dict[tuple[str, str], dict[str, int]] = {}
-        """Those of them that went back to their queue: they come in before what waits for them."""
+        """Those of them that returned to their queue: they come in before what waits for them."""
 
     def __len__(self) -> int:
         return len(self._ahead)
@@ -183,11 +183,11 @@ class GroupMoves:
             self._ahead.setdefault(_key(item), []).append(item)
 
     def is_behind(self, item: RoutedMessage, holds: Holds) -> bool:
-        """Whether a message that arrives has to wait for others; `holds` tells what is in the router."""
+        """Whether a message that arrives has to wait for others; `holds` is what is in the router."""
         return any(map(holds, self._ahead.get(_key(item), ())))
 
     def sent_back(self, item: RoutedMessage, until: int) -> dict[str, int]:
-        """A message goes back to its queue: all of its group that were ahead and did so, and until when each is waited for.
+        """A message returns to its queue: all of its group that were ahead and did so, and until when each is waited for.
 
         Nothing when it is not one of them.
         """

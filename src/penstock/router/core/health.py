@@ -22,11 +22,11 @@ from penstock.router.core.snapshot import POLL_DEADLINE, PoolState, QueueState, 
 from penstock.router.core.warnings import WarningRecord
 
 STALL: Final = 120 * SECOND
-"""A pool that has messages to deliver and did not for so long is stalled."""
+"""A pool that has messages to deliver and did not for this long is stalled."""
 HEALTHY_SUCCESS_RATE: Final = 0.90
 """The success rate below which a pool or a queue is not well."""
 WARNINGS_COUNT_FOR: Final = THIRTY_MINUTES
-"""How long a warning that nobody acknowledges bears upon the health."""
+"""How long a warning that nobody acknowledges counts for the health."""
 
 
 class Infrastructure(msgspec.Struct, frozen=True):

@@ -32,10 +32,10 @@ class Pointer(msgspec.Struct, frozen=True, gc=False):
 
 
 class SourceMessage(msgspec.Struct, gc=False, eq=False):
-    """A message as a source hands it out, to be given back to that source when it is settled."""
+    """A message as a source hands it out, to be released to that source when it is settled."""
 
     broker_id: str
-    """The source's own id of the message: the same each time that the message is handed out."""
+    """The source's own id of the message: the same each time that the message is delivered."""
     body: bytes
     receipt: Any = None
     """What the source needs to settle this delivery; nobody else looks at it."""
@@ -60,13 +60,13 @@ class RoutedMessage(msgspec.Struct, gc=False, eq=False):
     """Which batch it came with: batches are numbered by the router."""
     tracked_at: int = 0
     leased_at: int = 0
-    """When its source handed it out, or was told that it is still worked on."""
+    """When its source delivered it, or its lease was extended."""
     attempts: int = 0
     """How often its delivery was tried here; each time may take several calls."""
     failures: int = 0
     """How many of these attempts count towards `max_attempts`: those whose target did not only ask for a later one."""
     started_at: int = 0
-    """When the attempt that runs was begun; 0 while it waits."""
+    """When the attempt that runs was started; 0 while it waits."""
     due: int = 0
     """When it may be tried again; 0 when nothing keeps it back."""
     error: str = ""

@@ -26,7 +26,7 @@ BOUNDS: Final = tuple(int(bound * SECOND) for bound in (0.005, 0.01, 0.025, 0.05
 BACKLOG: Final = 1_000
 """More messages than this that wait in a queue are worth a warning."""
 GROWTH: Final = 100
-"""So many more messages at the end of a period than at its beginning mean that the queue grows."""
+"""This many more messages at the end of a period than at its beginning mean that the queue grows."""
 GROWTH_PERIOD: Final = 30 * SECOND
 GROWTH_PERIODS: Final = 3
 
@@ -118,7 +118,7 @@ class PoolMetrics:
 
     def __init__(self) -> None:
         self.submitted = 0
-        """Messages that the pool took; whoever gives it one adds one."""
+        """Messages that the pool took; the caller that gives it one adds one."""
         self.succeeded = 0
         self.failed = 0
         self.transient = 0
@@ -134,7 +134,7 @@ class PoolMetrics:
         self._until = 0
 
     def finished(self, metric: Metric, duration: int, now: int) -> None:
-        """An attempt ended, after so many microseconds."""
+        """An attempt ended, after this many microseconds."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         if metric is Metric.SUCCEEDED:
@@ -176,9 +176,9 @@ class QueueCounts(msgspec.Struct, frozen=True):
     consumed: int
     """Acked at the queue."""
     failed: int
-    """Given back because they could not be delivered."""
+    """Released because they could not be delivered."""
     deferred: int
-    """Given back because there was no room for them, or a target asked for it."""
+    """Released because there was no room for them, or a target asked for it."""
     per_second: float
     """Messages consumed."""
 
@@ -236,9 +236,9 @@ class QueueMetrics:
         self.dead: dict[str, int] = {}
         """Dead letters, by reason. They are also counted as consumed."""
         self.pending = 0
-        """Messages that can be handed out, when the queue was last asked."""
+        """Messages that can be delivered, when the queue was last asked."""
         self.not_visible = 0
-        """Messages that are handed out, or have to wait, when the queue was last asked."""
+        """Messages that are delivered, or have to wait, when the queue was last asked."""
         self._checked_at = -FOREVER
         self._checked_pending = 0
         self._growths = 0
@@ -258,13 +258,13 @@ class QueueMetrics:
         self.dead[reason] = self.dead.get(reason, 0) + 1
 
     def failed(self, now: int) -> None:
-        """A message was given back: it could not be delivered."""
+        """A message was released: it could not be delivered."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._failed += 1
 
     def deferred(self, count: int, now: int) -> None:
-        """Messages were given back: there was no room for them, or their target asked for it."""
+        """Messages were released: there was no room for them, or their target asked for it."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._deferred += count

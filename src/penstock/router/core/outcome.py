@@ -22,7 +22,7 @@ from penstock.durations import SECOND
 from penstock.http.client.transport import Answer, Failure, FailureKind
 
 DEFAULT_DELAY: Final = 30
-"""Seconds until a message comes again, when nobody says otherwise."""
+"""Seconds until a message is redelivered, when nobody says otherwise."""
 FAST_DELAY: Final = 10
 """The same for one that was not tried, because one before it in its group had failed."""
 MAX_DELAY: Final = 43_200

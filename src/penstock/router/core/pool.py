@@ -4,7 +4,7 @@ It decides and never waits: `take` gives what may be worked on now, and `next_du
 Groups without messages cost nothing but their entry, which goes after five idle minutes.
 
 Two orders. `strict`: a message that failed stays here, first in its group, until its next attempt; nothing of the group overtakes
-it. One with a long delay goes back to its queue with all of its group, and the group waits for it. `batch`: what failed goes back
+it. One with a long delay returns to its queue with all of its group, and the group waits for it. `batch`: what failed returns
 to its queue, and with it the rest of its batch and group; within a group, urgent messages come first. Messages without a group
 are in batch order also in a strict pool: nobody asked for their order, and one dead target must not stop them all.
 """
@@ -43,7 +43,7 @@ class RateLimit:
         """Instants with the number of permits of each, oldest first; those of the last minute."""
         self._in_window: int = 0 if before is None else before._in_window
         self._slot = 1 if per_minute <= MAX_INSTANTS else MINUTE // MAX_INSTANTS
-        """Permits of so many microseconds are kept together, as if all were of the last of them: never more than asked."""
+        """Permits of this many microseconds are kept together, as if all were of the last of them: never more than asked."""
 
     def take(self, now: int) -> int:
         """Take a permit and return 0, or return the time until there is one."""
@@ -73,7 +73,7 @@ LEAST_CAPACITY = 50
 DEFAULT_CONCURRENCY = 20
 IDLE_AFTER = 300 * SECOND
 GRACE = 60 * SECOND
-"""How much longer than its delay a message is waited for that went back to its queue."""
+"""How much longer than its delay a message is waited for that returned to its queue."""
 
 
 class RetryDecision(Enum):
@@ -82,7 +82,7 @@ class RetryDecision(Enum):
     HELD = "held"
     """It stays here until its time has come."""
     SENT_BACK = "sent_back"
-    """It goes back to its queue."""
+    """It returns to its queue."""
 
 
 class Pool:
@@ -136,7 +136,7 @@ class Pool:
         self.held = 0
         """Those of them whose group waits for the next attempt of its first one."""
         self.away = 0
-        """Groups that wait for messages which went back to their queue."""
+        """Groups that wait for messages which returned to their queue."""
         self.is_draining = False
         self.is_paused = False
         """An operator has stopped it: nothing is begun."""
@@ -163,7 +163,7 @@ class Pool:
         return 0 if self.is_draining else max(self.capacity - self.queued, 0)
 
     def is_awaited(self, item: RoutedMessage) -> bool:
-        """Whether a message went back to its queue from here, and its group waits for it."""
+        """Whether a message returned to its queue from here, and its group waits for it."""
         lane = self.lanes.get(item.pointer.group)
         return lane is not None and lane.is_awaited(item)
 
@@ -247,14 +247,14 @@ class Pool:
         return len(items)
 
     def sent_back(self, item: RoutedMessage, until: int) -> None:
-        """A message could not come in and goes back to its queue: what comes after it in its group has to wait for it."""
+        """A message could not come in and returns to its queue: what comes after it in its group has to wait for it."""
         if self.is_strict(item.pointer.group):
             lane = self._lane(item.pointer.group)
             self.away += not lane.away
             lane.sent_back(item, until + GRACE)
 
     def awaited(self, now: int | None = None) -> dict[str, dict[str, int]]:
-        """By group: which messages are waited for, and until when. With `now` also those that wait here and will go back."""
+        """By group: which messages are waited for, and until when. With `now` also those that wait here and will return."""
         return {
             group: {**({} if now is None else dict.fromkeys(map(key_of, lane.regular), now + GRACE)), **(lane.away or {})}
             for group, lane in self.lanes.items()
@@ -311,7 +311,7 @@ class Pool:
             return item
 
     def finish(self, item: RoutedMessage, now: int) -> None:
-        """A message is settled: it is done with, whatever came of it, and does not come again from here."""
+        """A message is settled: it is done with, whatever came of it, and is not redelivered from here."""
         lane = self._ended(item)
         if lane is None:
             return
@@ -326,9 +326,9 @@ class Pool:
     def retry(
         self, item: RoutedMessage, delay: int, now: int, *, was_called: bool = True
     ) -> tuple[RetryDecision, list[RoutedMessage]]:
-        """A message failed and is to be tried again after a delay: what becomes of it, and what has to go back to its queue.
+        """A message failed and is to be tried again after a delay: what becomes of it, and what has to return to its queue.
 
-        In strict order those that go back go in this order: the message with all of its group, or, when it is held, what there is
+        In strict order those that return go in this order: the message with all of its group, or, when it is held, what there is
         no room for behind it. In batch order it is the message alone, and what follows it is passed over when its turn comes;
         but not what has no group, if no call was made: a target that is not called must not hold up what is for others.
         """
@@ -406,7 +406,7 @@ class Pool:
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def update(self, concurrency: int, rate_per_minute: int | None) -> None:
-        """Other limits, at once: beyond a smaller concurrency, what runs is finished and nothing new is begun."""
+        """Other limits, at once: beyond a smaller concurrency, what runs is finished and nothing new is started."""
         if concurrency < 1:
             raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
         self.concurrency = concurrency
@@ -416,7 +416,7 @@ class Pool:
             self._limited_until = FOREVER
 
     def drain(self) -> list[RoutedMessage]:
-        """Take nothing more in; returns everything that waits, which goes back to its queue. What is worked on is finished."""
+        """Take nothing more in; returns everything that waits, which returns to its queue. What is worked on is finished."""
         self.is_draining = True
         found = [item for lane in self.lanes.values() for item in lane.clear()]
         self.lanes = {group: lane for group, lane in self.lanes.items() if lane.is_busy}

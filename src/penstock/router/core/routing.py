@@ -19,7 +19,7 @@ from penstock.router.core.tracker import DuplicateKind, Tracker
 
 
 class Routing(msgspec.Struct, gc=False):
-    """What is to be done with the messages of a batch that did not go in, and what is to be told."""
+    """What is to be done with the messages of a batch that did not go in, and what is to be reported."""
 
     accepted: int = 0
     pools: dict[str, Pool] = {}
@@ -27,7 +27,7 @@ class Routing(msgspec.Struct, gc=False):
     taken: dict[str, int] = {}
     """How many each of them has got."""
     redelivered: list[RoutedMessage] = []
-    """Messages in the router that their queue handed out again, with their new delivery: to be kept away, they go on."""
+    """Messages in the router that their queue delivered again, with their new delivery: to be kept away, they continue."""
     requeued: list[RoutedMessage] = []
     """Messages that are in the router under another id of a queue: to be acked."""
     repeated: list[RoutedMessage] = []
@@ -99,7 +99,7 @@ def _by_pool(
 
 
 def _in_turn(pool: Pool, items: list[RoutedMessage], routing: Routing, now: int) -> list[RoutedMessage]:
-    """Those whose group does not wait for an earlier message that went back to its queue, or has no room while it waits."""
+    """Those whose group does not wait for an earlier message that returned to its queue, or has no room while it waits."""
     if pool.away == 0 and not pool.is_hold_limit_reached:
         return items
     chosen: list[RoutedMessage] = []

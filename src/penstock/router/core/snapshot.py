@@ -11,7 +11,7 @@ from penstock.router.core.circuit import State
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 
 POLL_DEADLINE = 60 * SECOND
-"""A consumer that has not polled with success for so long is not well (specification 001, "Consumer Health Check")."""
+"""A consumer that has not polled with success for this long is not well (specification 001, "Consumer Health Check")."""
 
 Role = Literal["PRIMARY", "STANDBY"]
 
@@ -115,9 +115,9 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     tracked_at: int
     attempts: int
-    """Attempts that were begun."""
+    """Attempts that were started."""
     started_at: int = 0
-    """When the attempt that runs was begun; 0 while none does."""
+    """When the attempt that runs was started; 0 while none does."""
     due: int = 0
     """When it is tried again; 0: nothing keeps it back."""
     error: str = ""
@@ -151,7 +151,7 @@ class ForcedAck(msgspec.Struct, frozen=True):
     message: InFlight
     """As it was before."""
     error: str | None = None
-    """Why its queue may not have heard of it; None: it was told."""
+    """Why its queue may not have heard of it; None: it was notified."""
 
 
 class SentMessage(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ class Tracker:
         if found is None:
             return None
         first, second = found.received.broker_id, item.received.broker_id
-        # A queue that was given another name meanwhile hands out the same message; where there is no id, it may be.
+        # A queue that was given another name meanwhile delivers the same message; where there is no id, it may be.
         is_same = first == second if first and second else found.queue == item.queue
         return (DuplicateKind.REDELIVERED if is_same else DuplicateKind.REQUEUED), found
 
@@ -97,7 +97,7 @@ class Tracker:
         return [item for item in items if by_message.get(item.pointer.message_id) is item], repeated
 
     def renew(self, item: RoutedMessage, again: RoutedMessage) -> None:
-        """A message in the router was handed out again: from now on the new delivery counts, and who took it settles it."""
+        """A message in the router was delivered again: from now on the new delivery counts, and who took it settles it."""
         same = self._by_queue[item.queue]
         message_id = item.pointer.message_id
         key, new_key = item.received.broker_id or message_id, again.received.broker_id or message_id

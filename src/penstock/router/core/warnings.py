@@ -136,7 +136,7 @@ class Warnings:
         return count
 
     def clear_older(self, hours: float, now: int) -> int:
-        """Forget those that were last given more than so many hours ago; how many there were."""
+        """Forget those that were last given more than this many hours ago; how many there were."""
         return self._forget_until(now - round(hours * 3600 * SECOND))
 
     def _matching(self, now: int, wanted: Callable[[WarningRecord], bool]) -> list[WarningRecord]:

@@ -77,9 +77,9 @@ _PROCESSED = _metric("fc_messages_processed_total", "Messages that came to an en
 _COUNTED: list[tuple[Metric, Callable[[QueueCounts], float]]] = [
     (_queue("messages_received_total", _CAME), lambda counts: counts.received),
     (_queue("messages_consumed_total", "Messages that were acked at the queue."), lambda counts: counts.consumed),
-    (_queue("messages_failed_total", "Messages given back because they could not be delivered."), lambda counts: counts.failed),
+    (_queue("messages_failed_total", "Messages released because they could not be delivered."), lambda counts: counts.failed),
     (
-        _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it."),
+        _queue("messages_deferred_total", "Messages released because there was no room, or a target asked for it."),
         lambda counts: counts.deferred,
     ),
     (_metric("fc_consumer_messages_received_total", _CAME, "consumer"), lambda counts: counts.received),

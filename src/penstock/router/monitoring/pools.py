@@ -116,7 +116,7 @@ class Standby(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class TrafficStatus(msgspec.Struct, rename="camel"):
-    """Whether a load balancer is told which router is the primary. Penstock leaves that to `/health/ready`."""
+    """Whether a load balancer learns which router is the primary. Penstock leaves that to `/health/ready`."""
 
     enabled: bool = False
     strategy_type: str = "none"

@@ -115,7 +115,7 @@ class DelayQuery(msgspec.Struct, rename="camel"):
 
 
 class SandboxRoutes:
-    """Answers while a router is tried out. Whoever calls its targets needs no token: it is a router."""
+    """Answers while a router is tried out. Its targets need no token: it is a router."""
 
     def __init__(self, view: RouterView, chance: Random | None = None) -> None:
         self._view = view

@@ -158,7 +158,7 @@ ID: Final = "penstock-id"
 """The message's id before it was copied."""
 _COUNT: Final = "penstock-count"
 _DUE: Final = "penstock-due"
-"""When it may be handed out, in microseconds since 1970."""
+"""When it may be delivered, in microseconds since 1970."""
 _SCHEDULED: Final = "scheduledJobId"
 """What the server's scheduler adds; a message that has it is not scheduled again, so no copy may keep it."""
 _NOT_COPIED: Final = {
@@ -271,7 +271,7 @@ class ActiveMqSource:
         await self._connect()
 
     async def stop(self) -> None:
-        """Leave; the server gives back by itself what is not acked."""
+        """Leave; the server releases by itself what is not acked."""
         self._stopped.set()
         self._problem = "it was stopped"
         for poll in self._polls:
@@ -352,7 +352,7 @@ class ActiveMqSource:
                     return
 
     def ack(self, received: SourceMessage) -> None:
-        """Tell the server, together with the others of this turn; a delivery of an earlier connection when it comes again."""
+        """Tell the server, together with the others of this turn; a delivery of an earlier connection when it is redelivered."""
         receipt: _Receipt = received.receipt
         held = self._held.pop(receipt.message_id, None)
         if held is not None:
@@ -477,7 +477,7 @@ class ActiveMqSource:
         self._idle = asyncio.get_running_loop().call_later(IDLE, self._give_up)
 
     def _give_up(self) -> None:
-        """Nobody polls: let the server push to somebody else, and give back what it pushed."""
+        """Nobody polls: let the server push to somebody else, and release what it pushed."""
         if self._connection is None or self._subscription is None:
             return
         if self._polls or self._held or self._kept or self._moving:

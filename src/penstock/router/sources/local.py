@@ -117,7 +117,7 @@ class LocalSource(AsyncConsumer):
         self._use.enter_context(self._in_use(self.number))
 
     async def stop(self) -> None:
-        """Carry out what was told, requeue the rest, and let go."""
+        """Carry out what was requested, requeue the rest, and let go."""
         if not self._is_started:
             return
         self._is_started = False
@@ -176,8 +176,8 @@ class LocalSource(AsyncConsumer):
         self.lease_seconds, self.ack_deadline = seconds, seconds * SECOND
 
     async def flush(self) -> None:
-        """Carry out what was told, and have it written down."""
-        with suppress(BrokerClosed, Unavailable):  # given up: it comes again
+        """Carry out what was requested, and have it written down."""
+        with suppress(BrokerClosed, Unavailable):  # given up: it is redelivered
             self._carry_out()
             await self._aio.durable()
 

@@ -37,7 +37,7 @@ from penstock.router.sources.nats_jetstream import (
 PULL_SECONDS = 30.0
 """How long a request for messages stays open at the server."""
 HEARTBEAT_SECONDS = 2.0
-"""How often the server says that a request is open, when no message comes. Nothing else tells that a consumer was deleted."""
+"""How often the server says that a request is open, when no message comes. Nothing else shows that a consumer was deleted."""
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
 REFUSED_SECONDS = 1.0
 """How long to wait after a request was refused."""
@@ -83,13 +83,13 @@ class NatsSource:
         self._buffer: list[SourceMessage] = []
         self._waiters: dict[asyncio.Future[list[SourceMessage]], int] = {}
         self._gathering = 0
-        """While what an earlier life left comes: how many messages. Nothing is handed out until they can be put in order."""
+        """While what an earlier life left comes: how many messages. Nothing is delivered until they can be put in order."""
         self._gathered: asyncio.Event
         self._is_recovered = False
         self._is_polled = False
         """Whether somebody polled since the last look."""
         self._returning: asyncio.Task[None] | None = None
-        """What nobody polled for is being given back."""
+        """What nobody polled for is being released."""
 
         self._prefix = f"$JS.ACK.{self._address.stream}.{self._address.consumer}.".encode()
         self._id_prefix = f"{self._address.stream}:"
@@ -118,7 +118,7 @@ class NatsSource:
         self._listen()
 
     async def stop(self) -> None:
-        """Take no more, give back what is unsettled, in the stream's order, and close."""
+        """Take no more, release what is unsettled, in the stream's order, and close."""
         life, self._life = self._life, None
         if not life:
             return
@@ -157,7 +157,7 @@ class NatsSource:
         await self._jetstream.settle()
 
     async def _connect(self) -> NatsConnection:
-        """A connection on which the consumer was found. What was told meanwhile is sent."""
+        """A connection on which the consumer was found. What was requested meanwhile is sent."""
         link = await NatsConnection.connect(self._address, "penstock-router")
         try:
             self._jetstream = JetStream(link, self._address)
@@ -218,7 +218,7 @@ class NatsSource:
 
     async def _recover(self, link: NatsConnection) -> None:
         """Have what an earlier life left come before anything else, and put it in order."""
-        self._buffer.clear()  # of a connection that was lost meanwhile: it comes again
+        self._buffer.clear()  # of a connection that was lost meanwhile: it is redelivered
         self._open.clear()
         if count := await free(link, self._jetstream, self._address):
             self._gathering = count
@@ -261,7 +261,7 @@ class NatsSource:
         self._waiters.clear()
 
     def _forget(self, stream: StreamInfo) -> None:
-        """Drop what is of a stream that is no more, or of an end of it that the server has lost: its numbers come again."""
+        """Drop what is of a stream that is no more, or of an end of it that the server has lost: its numbers are used again."""
         last = stream.state.last_seq if stream.created == self._created else -1
         if self._created:
             self._open = {key: reply for key, reply in self._open.items() if delivery_of(reply).sequence <= last}
@@ -269,7 +269,7 @@ class NatsSource:
             self._outbox.forget_after(last)
         self._created = stream.created
 
-    # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """Up to `want` messages in the stream's order, as soon as there is one; nothing after `wait` seconds."""
@@ -299,7 +299,7 @@ class NatsSource:
             self._waiters.pop(waiter, None)
 
     async def _connected(self, wait: float) -> None:
-        """Wait for the next try to connect again, which goes on by itself."""
+        """Wait for the next try to connect again, which continues by itself."""
         problem: PenstockError | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
@@ -330,7 +330,7 @@ class NatsSource:
             count -= batch
 
     def _ended(self, count: int) -> None:
-        """So many messages that were asked for do not come."""
+        """This many messages that were asked for do not come."""
         self._credit = max(0, self._credit - count)
         self._serve()
 
@@ -387,7 +387,7 @@ class NatsSource:
             self._ask()
 
     def _keep(self) -> None:
-        """Renew the leases of what came and nobody asked for yet; give it back when nobody polls any more."""
+        """Renew the leases of what came and nobody asked for yet; release it when nobody polls any more."""
         if self._is_polled or self._credit or not self._is_recovered:
             for received in self._buffer:
                 self._outbox.extend(received.receipt)
@@ -400,7 +400,7 @@ class NatsSource:
         self._timers["keep"] = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
 
     async def _return(self) -> None:
-        """Ask for nothing before the consumer has carried out what it was told: it would hand out later messages first."""
+        """Ask for nothing before the consumer has carried out its commands: it would deliver later messages first."""
         await self.flush()
         self._returning = None
         self._ask()
@@ -422,13 +422,13 @@ class NatsSource:
             self._outbox.ack(reply)
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """The message is to be handed out again after so many seconds; 0: at once, before what was never handed out."""
+        """The message is to be delivered again after this many seconds; 0: at once, before what was never delivered."""
         if self._open.get(received.broker_id) == received.receipt:
             del self._open[received.broker_id]
             self._outbox.nak(received.receipt, delay)
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """The message is still worked on: its lease runs for so many seconds from now, or for longer."""
+        """The message is still worked on: its lease runs for this many seconds from now, or for longer."""
         if self._open.get(received.broker_id) == received.receipt:
             is_longer = self.lease_seconds is not None and seconds > self.lease_seconds
             self._outbox.extend(received.receipt, seconds if is_longer else 0)
@@ -464,7 +464,7 @@ class NatsSource:
         self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        """Write what was told since the last time, in one go. Without a connection it waits for the next."""
+        """Write what was requested since the last time, in one go. Without a connection it waits for the next."""
         if self._link and (commands := self._outbox.take()):
             self._link.write(commands)
 

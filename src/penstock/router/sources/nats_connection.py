@@ -33,7 +33,7 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]/]+))(?::
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
-    """Where a consumer is, and who asks for it. Never shows a secret."""
+    """Where a consumer is, and the credentials for it. Never shows a secret."""
 
     servers: tuple[tuple[str, int], ...]
     """Hosts and ports, tried in this order."""
@@ -66,7 +66,7 @@ def parse_address(uri: str) -> NatsAddress:
         raise InvalidArgument(f"the queue's URI cannot be read: {error}", hint=f"expected {WANTED}") from None
     who, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = who.partition(":")
-    # What is shown of a wrong URI leaves out who asks: that may be a secret, however it is written.
+    # What is shown of a wrong URI leaves out the credentials: they may be secrets, however it is written.
     plain = f"{parts.scheme}://{hosts}{parts.path}"
     names = [unquote(name) for name in parts.path.strip("/").split("/")]
     if parts.scheme not in {"nats", "tls"} or len(names) != 2 or parts.fragment:
@@ -115,7 +115,7 @@ REQUEST_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 PING_SECONDS = 20.0
 PINGS = 2
-"""A connection on which nothing came while so many signs of life were asked for, one after the other, is dead."""
+"""A connection on which nothing came while this many signs of life were asked for, one after the other, is dead."""
 MAX_LINE = 1 << 20
 MAX_MESSAGE = 1 << 27
 """Twice what a server may be made to carry."""
@@ -153,7 +153,7 @@ class NatsConnection(asyncio.Protocol):
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._inbox = f"_INBOX.{secrets.token_hex(12)}"
         self._requests: dict[bytes, tuple[bytes, asyncio.Future[bytes]]] = {}
-        """By where the answer goes: the subject that was asked, and who waits."""
+        """By where the answer goes: the subject that was asked, and its caller."""
         self._greeting: asyncio.Future[_Info] = self._loop.create_future()
         self._greeting.add_done_callback(_seen)
         self._unheard = 0
@@ -227,7 +227,7 @@ class NatsConnection(asyncio.Protocol):
             raise FailedPrecondition(f"the file of certificates {address.ca!r} cannot be used: {error}") from error
         encrypted = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
         if encrypted is None:
-            raise ConnectionResetError("the connection ended while TLS was begun")
+            raise ConnectionResetError("the connection ended while TLS was started")
         self._transport = encrypted
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────

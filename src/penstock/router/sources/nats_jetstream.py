@@ -33,7 +33,7 @@ from penstock.router.sources.nats_connection import NatsAddress, NatsConnection,
 NANOSECONDS = 1_000_000_000
 SETTLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
-"""How many messages a consumer that is made here may have handed out at a time."""
+"""How many messages a consumer that is made here may have delivered at a time."""
 
 _CONSUMER_MISSING = 10_014
 _STREAM_MISSING = 10_059
@@ -177,7 +177,7 @@ class JetStream:
             self._refuse(failed)
 
     async def consumer(self, ack_seconds: int) -> ConsumerInfo:
-        """The consumer; it is made when it is missing, with leases of so many seconds."""
+        """The consumer; it is made when it is missing, with leases of this many seconds."""
         try:
             found = await self._info()
         except _Failed as failed:
@@ -301,7 +301,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """
 
     count: int
-    """How often it was handed out."""
+    """How often it was delivered."""
     sequence: int
     stored: bytes
 
@@ -339,21 +339,21 @@ class Outbox:
             self._due()
 
     def nak(self, reply: bytes, delay: int = 0) -> None:
-        """The message is to be handed out again after so many seconds."""
+        """The message is to be delivered again after this many seconds."""
         self._naks.append((delivery_of(reply).sequence, _nak(reply, delay)))
         self._due()
 
     def extend(self, reply: bytes, seconds: int = 0) -> None:
-        """The message's lease is to start again; with seconds: to run for so long, whatever the consumer's leases are.
+        """The message's lease is to begin again; with seconds: to run for this long, whatever the consumer's leases are.
 
-        The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be handed out again, if it
+        The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be delivered again, if it
         is not acked before.
         """
         self._leases.append(_nak(reply, seconds) if seconds else b"PUB %b 4\r\n+WPI\r\n" % reply)
         self._due()
 
     def take(self) -> bytes:
-        """The commands for everything that was told. Naks are in the stream's order: the server goes by the order it hears."""
+        """The commands for all requests. Naks are in the stream's order: the server goes by the order it hears."""
         self._is_due = False
         parts = self._leases
         parts += (nak for _, nak in sorted(self._naks))
@@ -402,7 +402,7 @@ def presence(address: NatsAddress) -> str:
 
 
 async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress) -> int:
-    """Have what an earlier life left handed out next; returns how many messages that are.
+    """Have what an earlier life left delivered next; returns how many messages that are.
 
     0 when there are none, or when they belong to another router that lives.
     """
@@ -427,7 +427,7 @@ async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress)
 
 
 async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
-    """None when it cannot be told."""
+    """None when it is not known."""
     try:
         await link.request(presence(address), seconds=ASK_SECONDS)
     except NoResponders:
@@ -438,7 +438,7 @@ async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
 
 
 async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress, info: ConsumerInfo) -> None:
-    """Have the consumer forget what it has handed out and the stream no longer holds."""
+    """Have the consumer forget what it has delivered and the stream no longer holds."""
     numbers = _unsettled(info)
     if info.num_ack_pending and len(numbers) <= MOST:
         held = await jetstream.holes()
@@ -447,7 +447,7 @@ async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress
 
 
 def _unsettled(info: ConsumerInfo) -> range:
-    """Numbers in the stream among which are all that are handed out."""
+    """Numbers in the stream among which are all that are delivered."""
     return range(info.ack_floor.stream_seq + 1, info.delivered.stream_seq + 1)
 
 

@@ -1,10 +1,10 @@
 """The queues of a Penstock server as sources of a router: one stream of deliveries a queue, over the native protocol.
 
 A poll asks the server for as much as it wants and for as much again, so that the next one finds its messages here. What nobody
-polls for soon goes back, uncounted: it must not lie here until its lease ends. So does all of it when something before it goes
+polls for soon returns, uncounted: it must not lie here until its lease ends. So does all of it when something before it goes
 back to its place. Acks, nacks and extensions of one turn of the loop travel together, and the server says which came too late;
 those of a connection that was lost are said again on the next one. A server that crashed may have forgotten the last acks that it
-confirmed: what was acked a moment before is not handed out again.
+confirmed: what was acked a moment before is not delivered again.
 
     closed ──start──> open ──the connection or the stream ends──> lost ──poll, or something to settle──> open
 """
@@ -77,10 +77,10 @@ class RemoteSource:
         self._since = 0
         """When the oldest of them came."""
         self._held: dict[int, SourceMessage] = {}
-        """What is handed out, by the offset of its message: its latest delivery."""
+        """What is delivered, by the offset of its message: its latest delivery."""
         self._parked: dict[int, tuple[int, int]] = {}
         """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
-        not nacked at the server: so it goes back to its place when this router starts again, which knows nothing of it."""
+        not nacked at the server: so it returns to its place when this router starts again, which knows nothing of it."""
         self._settling = 0
         """How many deliveries are settled here and not told to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
@@ -89,7 +89,7 @@ class RemoteSource:
         self._ahead = 0
         """How many may lie here for polls to come."""
         self._room = 0
-        """How many deliveries the server was told may be out."""
+        """The limit of deliveries that the server knows."""
         self._acks: list[int] = []
         self._nacks: dict[int, Nack] = {}
         self._deadlines: dict[int, list[int]] = {}
@@ -101,12 +101,12 @@ class RemoteSource:
         self._recent: deque[tuple[int, list[str]]] = deque()
         """When the server confirmed which acks, for a while."""
         self._is_returning = False
-        """Something goes back to its place: what the server sent before it heard of that is out of order."""
+        """Something returns to its place: what the server sent before it heard of that is out of order."""
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect, find the queue, and have given back what an earlier life held."""
+        """Connect, find the queue, and have released what an earlier life held."""
         if self._link is not None:
             return
         link = self._make_link()
@@ -131,7 +131,7 @@ class RemoteSource:
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.wait([self._teller])
-        with suppress(PenstockError, TimeoutError):  # what cannot be told comes again
+        with suppress(PenstockError, TimeoutError):  # what cannot be sent is redelivered
             async with asyncio.timeout(STOP_SECONDS):
                 if self._channel is None and (self._acks or self._nacks):
                     await self._open(link)
@@ -242,12 +242,12 @@ class RemoteSource:
         self._watch()
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """The stream is over: what came and was not handed out comes again on the next one."""
+        """The stream is over: what came and was not delivered is redelivered on the next one."""
         if channel is self._channel:
             self._channel = None
             self._came.clear()
             self._room = 0
-            self._is_returning = False  # what was not told is told before anything new is asked for
+            self._is_returning = False  # what was not sent is sent before anything new is asked for
             self._recent.append((monotonic(), [*self._ids.values()]))
             for at, ids in self._recent:
                 for one in ids:
@@ -274,7 +274,7 @@ class RemoteSource:
             return self._channel
 
     async def _open(self, link: RemoteLink) -> None:
-        # What else the server believes to be here is given back at once: it never came, or to an earlier life.
+        # What else the server believes to be here is released at once: it never came, or to an earlier life.
         here = [received.receipt for received in self._held.values()]
         held = [*here, *(receipt for receipt, _ in self._parked.values()), *self._acks, *self._nacks]
         limits = self._limits(len(held))
@@ -331,17 +331,17 @@ class RemoteSource:
         """Have the server keep a delivery until its delay is over."""
         now = monotonic()
         while self._parked and next(iter(self._parked.values()))[1] < now:
-            del self._parked[next(iter(self._parked))]  # it did not come again: somebody else has it, or it is gone
+            del self._parked[next(iter(self._parked))]  # it was not redelivered: somebody else has it, or it is gone
         self._parked[offset] = receipt, now + (delay + self._lease) * SECOND
         self._deadlines.setdefault(delay, []).append(receipt)
 
     def _holds(self, received: SourceMessage) -> bool:
-        """Whether this is the latest delivery of a message that is handed out."""
+        """Whether this is the latest delivery of a message that is delivered."""
         held = self._held.get(frames.offset_of(received.receipt))
         return held is not None and held.receipt == received.receipt
 
     def _without_settled(self) -> None:
-        """Ack again what came again though it is done with."""
+        """Ack again what was redelivered though it is done with."""
         came, self._came = self._came, deque()
         for received in came:
             if self._late_acks.take(received.broker_id):
@@ -366,7 +366,7 @@ class RemoteSource:
         self._soon()
 
     def _return_unseen(self) -> None:
-        """Give back what came and was not handed out, and take nothing more before the server has heard of it."""
+        """Release what came and was not delivered, and take nothing more before the server has heard of it."""
         self._is_returning, self._ahead = True, 0
         self._settling += len(self._came)
         self._nacks.update({one.receipt: Nack(one.receipt, unseen=True) for one in self._came})
@@ -400,7 +400,7 @@ class RemoteSource:
             return
         self._acks, self._nacks, self._deadlines = [], {}, {}
         self._settling = 0
-        self._ask()  # in the same breath: the room that this makes is not to be filled beyond what is wanted
+        self._ask()  # in the same breath: the room that this makes is not to be filled beyond what is needed
         try:
             failed = await channel.confirm(acks, [*nacks.values()], [(receipts, span) for span, receipts in deadlines.items()])
         except BaseException:
@@ -442,11 +442,11 @@ class RemoteQueueSource(RemoteSource):
         """Move the message to the queue's dead letters; the error text has the reason and the attempts of this router."""
         channel, receipt = await self._connected(), received.receipt
         if channel is None or not self._holds(received):
-            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
+            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it is redelivered")
         told = f"{reason} after {attempts} attempts" if attempts > 1 else reason
         text = f"{told}: {error}" if error else told
         if await channel.confirm([], [Nack(receipt, requeue=False, error=text[:MAX_ERROR])], []):
-            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
+            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it is redelivered")
         self._held.pop(frames.offset_of(receipt), None)
 
     async def _make(self, link: RemoteLink) -> None:

@@ -1,11 +1,11 @@
 """Amazon SQS, and servers that speak its protocol (specification 001, "SQS Consumer" and "Visibility Timeout Control").
 
     poll    ReceiveMessage, a long poll of up to 20 s; after a batch that is neither empty nor full the next waits 100 ms
-    ack     DeleteMessageBatch; when the receipt handle is no longer good, the message is deleted as soon as it comes again
+    ack     DeleteMessageBatch; when the receipt handle is no longer good, the message is deleted as soon as it is redelivered
     nack    ChangeMessageVisibilityBatch to the delay
     extend  the same; SQS lets nobody hold a message for more than 12 hours in all
 
-The groups of a FIFO queue are the queue's own order: it hands nothing out of a group while something of it is handed out. The
+The groups of a FIFO queue are the queue's own order: it hands nothing out of a group while something of it is delivered. The
 group by which the router orders is in the message's body. SQS continues a long poll whose caller is gone, and may deliver
 messages to it: they stay hidden until their lease ends. So the router awaits its polls before it stops (`polls_at_server`).
 """
@@ -39,7 +39,7 @@ BATCH = 10
 CALLS = 8
 """Calls under way."""
 PARTIAL_CALLS = 2
-"""So many may be under way and a batch that is not full still goes at once."""
+"""This many may be under way and a batch that is not full still goes at once."""
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
@@ -152,7 +152,7 @@ MARGIN = 5
 TRIES = 4
 FIRST_PAUSE, LONGEST_PAUSE = SECOND // 10, 2 * SECOND
 STOP_SECONDS = 10
-"""For what is still to be told when the source stops: a server that is away must not hold the router up."""
+"""For what is still to be sent when the source stops: a server that is away must not hold the router up."""
 
 _GROUP = re.compile(r"[!-~]{1,128}")
 """What SQS takes as the name of a group."""
@@ -204,7 +204,7 @@ _attributes = msgspec.json.Decoder(_Attributes)
 
 
 class _Held(msgspec.Struct, gc=False):
-    """A message that is handed out and not settled."""
+    """A message that is delivered and not settled."""
 
     receipt: str
     since: float
@@ -249,7 +249,7 @@ class SqsSource:
         self._is_running = True
 
     async def stop(self) -> None:
-        """Cut the polls, carry out what was told, make visible what is unsettled, and close."""
+        """Cut the polls, carry out what was requested, make visible what is unsettled, and close."""
         self._is_running = False
         polls = set(self._polls)
         for poll in polls:
@@ -291,7 +291,7 @@ class SqsSource:
             raise
         finally:
             self._polls.discard(poll)
-        return received if self._is_running else ()  # stopping gives back what came at the last moment
+        return received if self._is_running else ()  # stopping releases what came at the last moment
 
     def ack(self, received: SourceMessage) -> None:
         broker_id = received.broker_id
@@ -303,12 +303,12 @@ class SqsSource:
         self._deletes.put(Entry(broker_id, received.receipt if held is None else held.receipt))
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """Make the message visible after so many seconds, 12 hours at most."""
+        """Make the message visible after this many seconds, 12 hours at most."""
         held = self._held.pop(received.broker_id, None)
         self._set_visibility(received, held, max(0, min(delay, _longest(held))))
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Keep the message hidden for so many seconds from now, as far as SQS lets it be."""
+        """Keep the message hidden for this many seconds from now, as far as SQS lets it be."""
         held = self._held.get(received.broker_id)
         if (limit := _longest(held)) > 0:
             self._set_visibility(received, held, max(1, min(seconds, limit)))

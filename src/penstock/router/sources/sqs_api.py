@@ -327,7 +327,7 @@ def _code(answer: bytes) -> tuple[str, str]:
     try:
         error = _decode_error(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Who is refused before the call is looked at may be told in the older protocol.
+        # A call that is refused early may be answered in the older protocol.
         found = _XML_CODE.search(answer)
         return (found[1].decode() if found else ""), ""
     return error.type.rpartition("#")[2].removeprefix("AWS.SimpleQueueService."), error.message

@@ -87,7 +87,7 @@ class CredentialChain:
         """What to sign with; FailedPrecondition when there is nothing."""
         if (frozen := self._fresh()) is not None:
             return frozen
-        async with self._search:  # one search for everyone who waits for it
+        async with self._search:  # one search for all callers
             found = self._fresh() or self._given()
             if found is None:
                 found = await asyncio.to_thread(self._look)

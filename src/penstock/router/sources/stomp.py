@@ -81,9 +81,9 @@ class FrameReader:
     def __init__(self) -> None:
         self._kept = bytearray()
         self._needed = 0
-        """So many bytes have to be there before it is worth looking again: a large body arrives in many pieces."""
+        """This many bytes have to be there before it is worth looking again: a large body arrives in many pieces."""
         self._seen = 0
-        """So many of the kept bytes hold no end of a body whose length was not said."""
+        """This many of the kept bytes hold no end of a body whose length was not said."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """What became whole by these bytes; NotStomp when they cannot be frames."""
@@ -188,7 +188,7 @@ class StompConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop does not say so
 
     def data_received(self, data: bytes) -> None:
-        """Sort what arrived: messages go on together, the rest is ours."""
+        """Sort what arrived: messages continue together, the rest is ours."""
         self._heard = True
         try:
             frames = self._reader.feed(data)

@@ -31,7 +31,7 @@ class Abilities:
     """What the server behind a source can do. A check that needs more is left out."""
 
     keeps_order: bool = True
-    """Hands out in the order of arrival."""
+    """Delivers in the order of arrival."""
     keeps_place: bool = True
     """A message that is nacked with no delay comes before those that were behind it."""
     gives_back_in_order: bool = True
@@ -39,9 +39,9 @@ class Abilities:
     remembers_after_crash: bool = True
     """What a source held that died comes first, and in order, at the next start; otherwise it comes when its leases end."""
     has_leases: bool = True
-    """A message that nothing is said of comes again while its source lives."""
+    """A message that nothing is said of is redelivered while its source lives."""
     counts: bool = True
-    """Says how often a message was handed out."""
+    """Says how often a message was delivered."""
     restarts: bool = True
     """Can be killed and started again, and loses nothing by that."""
     has_connection: bool = True
@@ -53,7 +53,7 @@ class Abilities:
     largest: int = 200_000
     """Bytes of a body."""
     most_held: int = MANY
-    """How many messages may be handed out at a time."""
+    """How many messages may be delivered at a time."""
     keeps_dead: bool = False
     """The source fulfils `KeepsDeadLetters`."""
     takes_messages: bool = True
@@ -78,13 +78,13 @@ class SourceDriver(Protocol):
         """A source of a server that does not exist."""
 
     async def crash(self, source: Source) -> None:
-        """End a source as if its process were killed: its connections break, and nothing more is told."""
+        """End a source as if its process were killed: its connections break, and nothing more is sent."""
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         """Put messages into the queue, in this order."""
 
     async def left(self) -> int:
-        """How many messages are in the queue, handed out or not."""
+        """How many messages are in the queue, delivered or not."""
 
     async def stop_server(self) -> None:
         """Kill it."""
@@ -126,7 +126,7 @@ async def started(driver: SourceDriver, lease_seconds: int = LONG) -> AsyncItera
 
 
 async def some(source: Source, want: int, patience: float = PATIENCE) -> Sequence[SourceMessage]:
-    """At least one message, and at most so many, of a server that may have to be found again first."""
+    """At least one message, and at most this many, of a server that may have to be found again first."""
     until = monotonic() + int(patience * SECOND)
     while monotonic() < until:
         try:
@@ -134,11 +134,11 @@ async def some(source: Source, want: int, patience: float = PATIENCE) -> Sequenc
                 return found
         except Unavailable:
             await asyncio.sleep(0.05)
-    raise AssertionError(f"broken promise: a message is handed out within {patience:.0f} s")
+    raise AssertionError(f"broken promise: a message is delivered within {patience:.0f} s")
 
 
 async def take(source: Source, count: int, patience: float = PATIENCE) -> list[SourceMessage]:
-    """Exactly so many messages, with as many polls as it takes."""
+    """Exactly this many messages, with as many polls as it takes."""
     taken: list[SourceMessage] = []
     while len(taken) < count:
         taken += await some(source, count - len(taken), patience)
@@ -154,8 +154,8 @@ async def emptied(driver: SourceDriver) -> None:
 
 
 def same_again(driver: SourceDriver, first: SourceMessage, again: SourceMessage, *, is_counted: bool = True) -> None:
-    """The second is the first one, handed out once more. Where nobody tried it, the source may leave it uncounted."""
-    equal((again.broker_id, again.body), (first.broker_id, first.body), "the same message comes again, with the same id")
+    """The second is the first one, delivered once more. Where nobody tried it, the source may leave it uncounted."""
+    equal((again.broker_id, again.body), (first.broker_id, first.body), "the same message is redelivered, with the same id")
     if driver.can.counts and is_counted:
         equal(again.count, first.count + 1, "the delivery is counted")
 

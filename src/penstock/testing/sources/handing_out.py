@@ -1,4 +1,4 @@
-"""Checks of what a source hands out, and when."""
+"""Checks of what a source delivers, and when."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def everything_is_handed_out_once_and_in_order(driver: SourceDriver) -> No
             seen += batch
             for received in batch:
                 source.ack(received)
-        same_bodies(driver, seen, sent, "what was sent is handed out, in order")
+        same_bodies(driver, seen, sent, "what was sent is delivered, in order")
         equal(len({received.broker_id for received in seen}), len(sent), "each message has an id of its own")
         await source.flush()
         await emptied(driver)
-        equal(list(await source.poll(10, 0)), [], "what was acked does not come again")
+        equal(list(await source.poll(10, 0)), [], "what was acked is not redelivered")
 
 
 async def a_poll_hands_out_no_more_than_it_was_asked_for(driver: SourceDriver) -> None:
@@ -62,12 +62,12 @@ async def a_waiting_poll_returns_when_a_message_arrives(driver: SourceDriver) ->
     async with started(driver) as source:
         equal(list(await source.poll(10, 0.2)), [], "there is nothing yet")
         poll = asyncio.ensure_future(source.poll(10, PATIENCE))
-        await asyncio.sleep(0.2)  # it may have begun or not: both must do
+        await asyncio.sleep(0.2)  # it may have started or not: both must do
         began = monotonic()
         await driver.send([b"news"])
         seen = list(await poll) or await take(source, 1)
-        equal([received.body for received in seen], [b"news"], "the message that arrived is handed out")
-        holds(elapsed(began) < PATIENCE / 4, f"it is handed out soon, not after {elapsed(began):.1f} s")
+        equal([received.body for received in seen], [b"news"], "the message that arrived is delivered")
+        holds(elapsed(began) < PATIENCE / 4, f"it is delivered soon, not after {elapsed(began):.1f} s")
 
 
 async def a_poll_of_an_empty_queue_returns_nothing_in_time(driver: SourceDriver) -> None:
@@ -94,7 +94,7 @@ async def pollers_at_the_same_time_share_the_messages(driver: SourceDriver) -> N
                 seen.extend(await source.poll(20, 1))
 
         await asyncio.gather(*(take() for _ in range(4)))
-        equal(sorted(received.body for received in seen), sent, "each message is handed out once, to one of them")
+        equal(sorted(received.body for received in seen), sent, "each message is delivered once, to one of them")
 
 
 @needs("remembers_after_crash")  # elsewhere, what was on its way to them comes when its lease ends
@@ -131,7 +131,7 @@ async def many_may_be_held_at_a_time(driver: SourceDriver) -> None:
     await driver.send(sent)
     async with started(driver) as source:
         held = await take(source, len(sent))
-        same_bodies(driver, held, sent, "all are handed out while none is settled")
+        same_bodies(driver, held, sent, "all are delivered while none is settled")
         for received in held:
             source.ack(received)
         await source.flush()
@@ -161,7 +161,7 @@ async def what_is_sent_through_a_source_is_handed_out(driver: SourceDriver) -> N
         sent = bodies(5)
         ids = [await send(body, "a group, of any text: \u00fc") for body in sent]
         seen = await take(source, len(sent))
-        same_bodies(driver, seen, sent, "what was sent is handed out, in order")
+        same_bodies(driver, seen, sent, "what was sent is delivered, in order")
         equal(sorted(received.broker_id for received in seen), sorted(ids), "each has the id that sending it returned")
         for received in seen:
             source.ack(received)
@@ -170,7 +170,7 @@ async def what_is_sent_through_a_source_is_handed_out(driver: SourceDriver) -> N
 
 
 async def the_depth_is_known_or_said_to_be_unknown(driver: SourceDriver) -> None:
-    """What waits, and what is handed out."""
+    """What waits, and what is delivered."""
     await driver.send(bodies(10))
     async with started(driver) as source:
         held = await take(source, 4)
@@ -179,5 +179,5 @@ async def the_depth_is_known_or_said_to_be_unknown(driver: SourceDriver) -> None
         while depth is not None and depth != QueueDepth(6, 4) and monotonic() < until:
             await asyncio.sleep(0.05)
             depth = await source.depth()
-        holds(depth is None or depth == QueueDepth(6, 4), f"6 wait and 4 are handed out, but {depth} is what it says")
-        equal(len(held), 4, "4 are handed out")
+        holds(depth is None or depth == QueueDepth(6, 4), f"6 wait and 4 are delivered, but {depth} is what it says")
+        equal(len(held), 4, "4 are delivered")

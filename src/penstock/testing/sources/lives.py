@@ -27,7 +27,7 @@ from penstock.testing.sources.driver import (
 
 
 async def what_a_stopped_source_held_is_given_back_at_once(driver: SourceDriver) -> None:
-    """In its old place, before what was never handed out."""
+    """In its old place, before what was never delivered."""
     sent = bodies(20)
     await driver.send(sent)
     async with started(driver) as source:
@@ -38,7 +38,7 @@ async def what_a_stopped_source_held_is_given_back_at_once(driver: SourceDriver)
         rest = await take(source, 18)
         wanted = [body for body in sent if body not in {held[0].body, held[4].body}]
         if driver.can.gives_back_in_order:
-            same_bodies(driver, rest, wanted, "the rest comes, in order, and the given back first")
+            same_bodies(driver, rest, wanted, "the rest comes, in order, and the released first")
         else:
             equal(sorted(received.body for received in rest), sorted(wanted), "the rest comes")
         for received in rest:
@@ -122,7 +122,7 @@ async def a_server_that_is_not_there_is_unavailable(driver: SourceDriver) -> Non
 
 @needs("restarts")
 async def a_server_that_comes_back_is_found_again(driver: SourceDriver) -> None:
-    """While it is away a poll says so; after that it goes on by itself."""
+    """While it is away a poll says so; after that it continues by itself."""
     await driver.send([b"before"])
     async with started(driver) as source:
         for received in await take(source, 1):
@@ -149,7 +149,7 @@ async def a_server_that_comes_back_is_found_again(driver: SourceDriver) -> None:
 
 @needs("restarts")
 async def an_ack_while_the_server_is_away_counts(driver: SourceDriver) -> None:
-    """It is carried out later; if the message comes again before, nobody is shown it."""
+    """It is carried out later; if the message is redelivered before, nobody is shown it."""
     await driver.send(bodies(10))
     async with started(driver, SHORT) as source:
         held = await take(source, 10)
@@ -160,7 +160,7 @@ async def an_ack_while_the_server_is_away_counts(driver: SourceDriver) -> None:
         until = monotonic() + int(PATIENCE * SECOND)
         while await driver.left() and monotonic() < until:
             try:
-                equal(list(await source.poll(10, 0.5)), [], "what was acked is not handed out again")
+                equal(list(await source.poll(10, 0.5)), [], "what was acked is not delivered again")
             except Unavailable:
                 await asyncio.sleep(0.1)
         equal(await driver.left(), 0, "what was acked leaves the queue")

@@ -1,4 +1,4 @@
-"""Checks of what becomes of a message that was handed out."""
+"""Checks of what becomes of a message that was delivered."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def what_is_extended_stays_away_for_longer(driver: SourceDriver) -> None:
 
 @needs("has_leases")
 async def what_is_extended_again_and_again_never_comes(driver: SourceDriver) -> None:
-    """As long as that goes on; and then it can be acked."""
+    """As long as that continues; and then it can be acked."""
     await driver.send([b"long work"])
     async with started(driver, SHORT) as source:
         (received,) = await take(source, 1)
@@ -158,14 +158,14 @@ async def settling_what_is_settled_does_no_harm(driver: SourceDriver) -> None:
         source.extend(three, 1)
         await source.flush()
         (again,) = await take(source, 1)
-        equal(again.body, b"2", "the one that was nacked comes again, the others do not")
+        equal(again.body, b"2", "the one that was nacked is redelivered, the others do not")
     async with started(driver) as source:
         for received in (one, three, again):
             source.extend(received, 5)
             source.nack(received, 0)
         await source.flush()
         (last,) = await take(source, 1)
-        equal(last.body, b"2", "the one that was left comes again")
+        equal(last.body, b"2", "the one that was left is redelivered")
         source.ack(last)
         await driver.send(bodies(5))
         rest = await take(source, 5)
@@ -190,4 +190,4 @@ async def what_is_buried_is_not_handed_out_again(driver: SourceDriver) -> None:
         await source.flush()
         await emptied(driver)
     async with started(driver) as source:
-        equal(list(await source.poll(10, 0.3)), [], "nothing comes again")
+        equal(list(await source.poll(10, 0.3)), [], "nothing is redelivered")

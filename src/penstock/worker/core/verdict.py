@@ -4,7 +4,7 @@
      ├──── raised, tries left ─────────────────> retried     (nack with a delay; Retry may name it)
      ├──── raised, no tries left ──────────────> dead        (nack: the broker counts too, and keeps the error)
      ├──── Reject, or no task call at all ─────> dead        (nack without requeue)
-     └──── the worker stopped before the end ──> returned    (given back, the attempt does not count)
+     └──── the worker stopped before the end ──> returned    (released, the attempt does not count)
 
 An attempt is one delivery of the message, the first being 1.
 """

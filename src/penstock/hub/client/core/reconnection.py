@@ -9,11 +9,11 @@ from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import CLOSES, Close
 
 FORGOTTEN = SECOND
-"""After so long without anything to send, nobody has to wait any more: the hub has forgotten too."""
+"""After this long without anything to send, nobody has to wait any more: the hub has forgotten too."""
 MINIMUM = SECOND
 MAXIMUM = 30 * SECOND
 SETTLED = 3 * SECOND
-"""A client that was connected for so long has not failed again when that ends, but again."""
+"""A client that was connected for this long starts with the shortest wait again when that ends."""
 
 
 class ReconnectDelays:
@@ -28,7 +28,7 @@ class ReconnectDelays:
         self._failures = 0
 
     def wait(self, lasted: int, chance: float) -> int:
-        """How many microseconds to wait after a connection that could be used for so long; `chance` is from 0 to 1."""
+        """How many microseconds to wait after a connection that could be used for this long; `chance` is from 0 to 1."""
         if lasted >= SETTLED:
             self._failures = 0
         self._failures += 1
@@ -72,7 +72,7 @@ class RequestPacing:
     """Whose turn is when, in microseconds: at once, and after a refusal one request after another, as far apart as the hub wants.
 
     Those that were refused together must not come back together: all but one would be refused again, and a hub closes the
-    connection of a client that goes on like that.
+    connection of a client that continues like that.
     """
 
     __slots__ = ("_free_at", "_gap")

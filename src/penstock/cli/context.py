@@ -25,7 +25,7 @@ def configure(parser: Parser) -> None:
     add.add_argument("name", metavar="CONTEXT")
     add.add_argument("--server", metavar="URL", required=True, help="the server's address")
     token = add.add_mutually_exclusive_group()
-    token.add_argument("--token", help="who calls; others may see a flag, so rather give --token-file")
+    token.add_argument("--token", help="the caller's token; other users see flags, so prefer --token-file")
     token.add_argument("--token-file", metavar="FILE", help="a file that holds the token; - is the standard input")
     add.add_argument("--project", help="the project (default: the server's)")
     add.add_argument("--ca", metavar="FILE", help="a file with certificates (PEM) to trust beside those of the system")

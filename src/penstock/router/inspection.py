@@ -137,7 +137,7 @@ class Inspection:
         return config
 
     def pause_pool(self, code: str, *, is_paused: bool) -> bool:
-        """Stop a pool, or let it go on; False when there is none of that code."""
+        """Pause or resume a pool; False if there is none of that code."""
         runner = self._router.runners.get(code)
         if runner is not None:
             runner.pool.is_paused = is_paused

@@ -1,4 +1,4 @@
-"""What systemd is told of a service with `Type=notify`: that it serves, that it stops, and that its event loop is alive.
+"""What systemd learns of a service with `Type=notify`: that it serves, that it stops, and that its event loop is alive.
 
 The protocol is that of sd_notify(3): lines of NAME=value in one datagram to the socket that NOTIFY_SOCKET names.
 """

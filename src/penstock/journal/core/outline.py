@@ -84,7 +84,7 @@ def decode(body: bytes) -> Outline:
 
 
 EVENTS = "_penstock.events"
-"""What stands for the event log where a stream's name is wanted: in offsets and cursors."""
+"""The name of the event log where a stream's name is expected: in offsets and cursors."""
 
 
 class StreamSpan(msgspec.Struct, frozen=True):
@@ -100,5 +100,5 @@ class StreamSpan(msgspec.Struct, frozen=True):
 
 
 def stream_name(kind: str, name: str) -> str:
-    """The name of a stream in the log: one for each, though a topic and a work queue may bear the same."""
+    """The name of a stream in the log: one for each, though a topic and a work queue may have the same name."""
     return name if kind == TOPIC and not name.startswith((f"{TOPIC}:", f"{QUEUE}:")) else f"{kind}:{name}"

@@ -139,7 +139,7 @@ class Pool:
         """Groups that wait for messages which returned to their queue."""
         self.is_draining = False
         self.is_paused = False
-        """An operator has stopped it: nothing is begun."""
+        """An operator has stopped it: nothing is started."""
         self.batches = BatchGroups()
         self.limited = 0
         """Messages that had to wait for a permit of the rate limit, so far."""

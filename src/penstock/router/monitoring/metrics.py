@@ -47,7 +47,7 @@ def _durations(pool: PoolState) -> Histogram:
 
 _WAITING, _TRIED, _GROUPS = "Messages that wait in the pool.", "Deliveries that are being tried.", "Groups that hold messages."
 _LIMITED, _DURATION = "Waits for the pool's own rate limit.", "How long attempts took."
-_READY, _NOT_VISIBLE = "Messages that can be handed out.", "Messages that are handed out, or have to wait."
+_READY, _NOT_VISIBLE = "Messages that can be delivered.", "Messages that are delivered, or have to wait."
 _CAME = "Messages that came from the queue."
 
 _OF_POOL: list[tuple[Metric, Callable[[PoolState], float | Histogram]]] = [

@@ -46,7 +46,7 @@ class RouterView(Protocol):
         """
 
     def pause_pool(self, code: str, *, is_paused: bool) -> bool:
-        """Stop a pool, or let it go on; False when there is none of that code. What runs is finished."""
+        """Pause or resume a pool; False if there is none of that code. What runs is finished."""
 
     def retry_now(self, message_id: str) -> bool:
         """Try a message now that is kept back until its next attempt; False when that does not keep it back."""

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from penstock import Broker, DeadLetterPolicy, MessageQueue, NewMessage, QueueConfig, QueueManager, SubscriptionOptions
+from penstock.broker import lookup
 from penstock.values.message import Message
 
 P = ParamSpec("P")
@@ -52,6 +53,7 @@ class Place:
     """A subscription or a work queue of its own. Names are the broker's own, with the project in front."""
 
     def __init__(self, broker: Broker, name: str, options: Options) -> None:
+        self.broker = broker
         self.name = name
         self.options = options
         self.is_durable = broker.is_durable
@@ -100,6 +102,14 @@ class Place:
         except TimeoutError:
             raise AssertionError(f"still {counts} after {patience} s") from None
         return counts
+
+    async def nobody_waits(self, patience: float) -> None:
+        """Return once no consumer waits for it: the broker may notice late that one is gone."""
+        found = lookup.find_subscription(self.broker, self.name) or lookup.find_work_queue(self.broker, self.name)
+        assert found is not None, "it was created"
+        async with asyncio.timeout(patience):
+            while found.number in self.broker.notifier.callbacks:  # noqa: ASYNC110  # there is no event for it
+                await asyncio.sleep(0.005)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the broker without blocking the loop where it may wait for a disk."""

@@ -39,7 +39,7 @@ async def test_a_wait_that_was_given_up_takes_nothing(driver: Driver) -> None:
     for _ in range(4):
         with suppress(TimeoutError):
             await asyncio.wait_for(consumer.take(wait=WAIT), 0.02)
-    await driver.settled()
+    await driver.place.nobody_waits(driver.patience)
     await driver.place.publish(b"one")
     await driver.nothing_is_held()
     await next_consumer_gets(driver, b"one")
@@ -81,8 +81,8 @@ async def test_a_consumer_that_vanishes_while_it_waits_takes_nothing(driver: Dri
     task = asyncio.ensure_future(consumer.take(wait=WAIT))
     await driver.settled()
     await consumer.vanish()
-    await driver.settled()
     await cancelled(task)
+    await driver.place.nobody_waits(driver.patience)
     await driver.place.publish(b"one")
     await driver.nothing_is_held()
     await next_consumer_gets(driver, b"one")

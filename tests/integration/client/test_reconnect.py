@@ -187,8 +187,8 @@ def test_it_gives_up_and_says_where_why_and_after_how_long(proxy: FaultyProxy) -
             assert time.monotonic() - began > 0.3
             for answer in answers:
                 assert isinstance(answer, ServerUnreachable)
-                assert str(answer).startswith(f"no connection to the server at penstock://{proxy.address}: connection refused")
-                assert "; gave up after 0.4 s" in str(answer)
+                assert str(answer).startswith(f"no connection to the server at penstock://{proxy.address}: connection re")
+                assert "; gave up after 0.4 s" in str(answer)  # refused or, on a busy machine that has not tried again yet, reset
             proxy.accept()
             assert (await pubsub.info()).version, "the next request tries again"
 
@@ -222,9 +222,12 @@ def test_no_token_a_wrong_one_and_a_revoked_one_end_it_at_once(tmp_path: Path) -
                 over = asyncio.Event()
                 pubsub.subscription("s").on("error", errors.append).on("close", over.set).on("message", print).open()
                 await pubsub.info()
+                wait = asyncio.ensure_future(pubsub.subscription("s").pull(wait=60))
                 keyring.revoke(keyring.list()[0].id)
                 await over.wait()
                 assert isinstance(errors[-1], Unauthenticated)
+                with pytest.raises(Unauthenticated):
+                    await wait
                 began = time.monotonic()
                 with pytest.raises(Unauthenticated):
                     await pubsub.info()

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from penstock.client.link import Channel, Receiver
-from penstock.errors import InvalidArgument, PenstockError, Unavailable
+from penstock.errors import InvalidArgument, PenstockError, Unauthenticated, Unavailable
 from penstock.wire import frames
 from penstock.wire.address import text_of
 from penstock.wire.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
@@ -37,13 +37,17 @@ class ConnectionLost(Exception):
 class Request:
     """A request as it goes over the wire, and its answer: it may be sent again, as it is, on the next connection."""
 
-    __slots__ = ("answer", "call", "data", "is_patient", "is_repeatable", "since")
+    __slots__ = ("answer", "call", "data", "is_lease", "is_patient", "is_repeatable", "since")
 
-    def __init__(self, call: int, frame: object, *, is_repeatable: bool = False, is_patient: bool = True) -> None:
+    def __init__(
+        self, call: int, frame: object, *, is_repeatable: bool = False, is_lease: bool = False, is_patient: bool = True
+    ) -> None:
         self.call = call
         self.data = frames.framed(frame)
         self.is_repeatable = is_repeatable
         """Whether asking twice does nothing twice."""
+        self.is_lease = is_lease
+        """Whether it asks for messages, which the server leases to nobody if it ends the connection meanwhile."""
         self.is_patient = is_patient
         """Whether it waits for a connection for longer than one try."""
         self.since = 0
@@ -94,6 +98,8 @@ class Connection(asyncio.Protocol):
         """Whether requests may be made: it is not lost, and the server is not stopping."""
         self.problem = ""
         """Why it ended."""
+        self.is_refused = False
+        """Whether the server ended it because the token is not good any more."""
         self.lost = asyncio.Event()
         self._max_request = MAX_HELLO_BYTES
         self._transport: asyncio.Transport
@@ -258,6 +264,7 @@ class Connection(asyncio.Protocol):
         elif not answer.call:
             # The last words of a server that could not read what it got.
             self.problem = answer.text
+            self.is_refused = isinstance(frames.error_in(answer), Unauthenticated)
 
     def _end_streams(self, problem: str) -> None:
         ends, self.streams = [*self.streams.values()], {}

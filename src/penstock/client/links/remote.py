@@ -131,7 +131,12 @@ class RemoteLink:
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
         call = next(self._calls)
-        request = Request(call, Call(call, found.name, arguments), is_repeatable=found.name.startswith(QUESTIONS))
+        request = Request(
+            call,
+            Call(call, found.name, arguments),
+            is_repeatable=found.name.startswith(QUESTIONS),
+            is_lease=found.name in CONSUMING,
+        )
         try:
             result = await self._ask(request)
         except asyncio.CancelledError:
@@ -224,8 +229,8 @@ class RemoteLink:
         for request in requests:
             if not self._is_open:
                 request.fail(_closed())
-            elif request.is_repeatable:
-                again.append(request)
+            elif request.is_repeatable or (request.is_lease and connection.is_refused):
+                again.append(request)  # a wait that a revoked token ended: asking again gives the error that says so
             else:
                 request.fail(ConnectionLost(connection.problem))
         if connection is self._connection and self._is_open:

@@ -7,12 +7,15 @@ from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 
-from penstock.values.policy import by_name
+from penstock.errors import InvalidArgument
+from penstock.values.policy import QueueConfig, SubscriptionOptions, by_name
 
 
-def given_options(options: Any) -> dict[str, Any]:
+def given_options(options: object, name: str, kind: type[QueueConfig | SubscriptionOptions]) -> dict[str, Any]:
     """The fields of an options object that are not at their defaults: nothing shows whether the others were given."""
-    return {one.name: value for one in fields(options) if (value := getattr(options, one.name)) != one.default}
+    if not isinstance(options, kind):
+        raise InvalidArgument.of(name, options, f"a {kind.__name__}")
+    return {one.name: value for one in fields(kind) if (value := getattr(options, one.name)) != one.default}
 
 
 def difference(found: Mapping[str, object], given: Mapping[str, object]) -> str | None:

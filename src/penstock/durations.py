@@ -81,5 +81,5 @@ def scaled(text: str, units: Mapping[str, float]) -> float:
 
 def _expected(minimum: float, maximum: float | None) -> str:
     if maximum is None:
-        return f"seconds, {minimum:g} or more"
-    return f"seconds from {minimum:g} to {maximum:g}"
+        return f"seconds, {minimum:.10g} or more"
+    return f"seconds from {minimum:.10g} to {maximum:.10g}"

@@ -41,7 +41,7 @@ from penstock.errors import (
 from penstock.ids import parse_message_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import SnapshotDescription, StreamDescription
-from penstock.values.message import Batch, Message, check_text
+from penstock.values.message import Batch, Message, check_string, check_text
 from penstock.values.policy import DeadLetterPolicy, SubscriptionOptions, check_count, converted
 from penstock.values.projects import check_project
 from penstock.values.queue import NewMessage
@@ -336,7 +336,7 @@ class Operations(QueueOperations, SchemaOperations):
     def _name(self, verb: Action, name: str, kind: str) -> str:
         """The broker's name of something the caller may do this to."""
         project = self.project
-        if name.startswith("projects/"):
+        if check_string(name, kind).startswith("projects/"):
             parts = name.split("/")
             if len(parts) != 4 or parts[2] != f"{kind}s" or not parts[1] or not parts[3]:
                 raise InvalidArgument.of(kind, name, f"a plain name, or projects/PROJECT/{kind}s/NAME")

@@ -12,6 +12,7 @@ from penstock.broker.catalog import Catalog
 from penstock.durations import DAY, SECOND, micros, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.journal.core.events import Event
+from penstock.values.message import check_string
 from penstock.values.policy import converted
 from penstock.values.resource_names import SCHEMAS, TOPICS, Name, check_revision, parse
 from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision, SchemaUse, stored_topic, topic_form
@@ -122,7 +123,8 @@ class SchemaOperations:
         return name
 
     def _full(self, name: str, kind: str) -> str:
-        return name if name.startswith("projects/") else f"projects/{self.project}/{kind}/{name}"
+        is_full = check_string(name, kind.removesuffix("s")).startswith("projects/")
+        return name if is_full else f"projects/{self.project}/{kind}/{name}"
 
     def _shown(self, schema: SchemaRevision) -> SchemaInfo:
         name = schema.name.removeprefix(f"projects/{self.project}/schemas/")

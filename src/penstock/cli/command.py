@@ -81,20 +81,27 @@ class Parser(argparse.ArgumentParser):
         argparse gives up on an argument that may be left out or repeated at the first flag: `publish TOPIC --key k DATA` would
         have no DATA. What is left over is an error here, where the flags it may have meant are known.
         """
+        first = args[0].partition("=")[0] if args and self._has_commands() else ""
+        if first.startswith("--") and first not in {"--", *self._option_string_actions}:
+            self._refuse(args[0])  # else its value would be taken for a command
         found, rest = super().parse_known_args(args, namespace)
         end = rest.index("--") if "--" in rest else len(rest)
         flags = [word for word in rest[:end] if word.startswith("-") and word != "-"]
         if rest and not flags and self._takes(found, rest[:end] + rest[end + 1 :]):
             rest = []
         if rest:
-            word = (flags or rest)[0]
-            known = list(self._option_string_actions) if flags else []
-            name = word.partition("=")[0]
-            advice = _suggestion(name, known)
-            if flags and nearest(name, known) is None and self._has_commands():
-                advice = f"; the flags of a command come after its name: {self.prog} COMMAND … {word}"
-            self.error(f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{advice}")
+            self._refuse((flags or rest)[0])
         return found, rest
+
+    def _refuse(self, word: str) -> NoReturn:
+        """It is no argument of this command; say what was meant."""
+        is_flag = word.startswith("-") and word != "-"
+        known = list(self._option_string_actions) if is_flag else []
+        name = word.partition("=")[0]
+        advice = _suggestion(name, known)
+        if is_flag and nearest(name, known) is None and self._has_commands():
+            advice = f"; the flags of a command come after its name: {self.prog} COMMAND … {word}"
+        self.error(f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{advice}")
 
     def _has_commands(self) -> bool:
         return any(isinstance(action, argparse._SubParsersAction) for action in self._get_positional_actions())

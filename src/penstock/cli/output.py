@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """A line about what went wrong, or what to know beside the result."""
-    _write(sys.stderr, text)
+    _write(sys.stderr, printable(text, keep_lines=True))
 
 
 def say_json(value: object) -> None:

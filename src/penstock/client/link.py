@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.clock import Clock
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PenstockError
-from penstock.values.policy import by_name
+from penstock.values.policy import QueueConfig, SubscriptionOptions, by_name
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack, Opened
@@ -142,9 +142,11 @@ async def exists(look: Awaitable[object]) -> bool:
     return True
 
 
-def given_options(options: Any) -> dict[str, Any]:
+def given_options(options: object, name: str, kind: type[QueueConfig | SubscriptionOptions]) -> dict[str, Any]:
     """The fields of an options object that are not at their defaults: nothing shows whether the others were given."""
-    return {one.name: value for one in fields(options) if (value := getattr(options, one.name)) != one.default}
+    if not isinstance(options, kind):
+        raise InvalidArgument.of(name, options, f"a {kind.__name__}")
+    return {one.name: value for one in fields(kind) if (value := getattr(options, one.name)) != one.default}
 
 
 def difference(found: Mapping[str, object], given: Mapping[str, object]) -> str | None:

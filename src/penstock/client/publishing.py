@@ -469,6 +469,8 @@ class QueuePublisher(Sender[NewMessage]):
     async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:
         """Send messages at once, all or none; returns their ids."""
         self._pubsub.check_open()
+        if not isinstance(messages, Iterable):
+            raise InvalidArgument.of("messages", messages, "a list of NewMessage")
         several = [*messages]
         for index, message in enumerate(several):
             try:

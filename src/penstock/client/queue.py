@@ -184,7 +184,7 @@ class WorkQueue(Consumer[QueueTask]):
         self._check_known(specified, CONFIG_SETTINGS)
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, expected one or the other")
-        given = specified if config is None else given_options(config)
+        given = specified if config is None else given_options(config, "config", QueueConfig)
         creation = self.link.call(Operations.create_queue, self.name, config, specified or None)
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self

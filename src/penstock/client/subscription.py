@@ -83,7 +83,8 @@ class Subscription(Consumer[IncomingMessage]):
             raise InvalidArgument(
                 f"subscription {self.name!r} has no topic", hint="topic.subscription(name), or pubsub.subscription(name, topic=…)"
             )
-        given = {"topic": self.topic_name} | (self._creation if options is None else given_options(options))
+        named = self._creation if options is None else given_options(options, "options", SubscriptionOptions)
+        given = {"topic": self.topic_name} | named
         options = options or SubscriptionOptions(**self._implied | self._creation)
         creation = self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)

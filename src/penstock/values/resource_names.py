@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from penstock.errors import InvalidArgument
+from penstock.values.message import check_string
 
 TOPICS = "topics"
 SUBSCRIPTIONS = "subscriptions"
@@ -73,7 +74,7 @@ def parse_schema(text: str, field: str) -> tuple[Name, str | None]:
 
 def check_revision(revision: str, field: str) -> str:
     """The id of one revision of a schema."""
-    if not _REVISION.fullmatch(revision):
+    if not _REVISION.fullmatch(check_string(revision, field)):
         raise InvalidArgument.of(field, revision, "a revision id of 8 hexadecimal digits, in lower case")
     return revision
 

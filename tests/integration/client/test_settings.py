@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -103,6 +104,27 @@ async def test_nothing_has_an_impossible_name(place: Place, subtests: pytest.Sub
                     pytest.raises(InvalidArgument, match="expected a string"),
                 ):
                     make(wrong)  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_arguments_of_a_wrong_type_are_refused_by_name(place: Place, subtests: pytest.Subtests) -> None:
+    async with place:
+        wrong: Any = 5
+        topic = place.pubsub.topic("orders")
+        subscription, queue = topic.subscription("billing"), place.pubsub.queue("tasks")
+        calls: tuple[Coroutine[Any, Any, object], ...] = (
+            topic.create(schema=wrong),
+            subscription.create(wrong),
+            subscription.create_snapshot(wrong),
+            subscription.seek(snapshot=wrong),
+            queue.create(wrong),
+            queue.publish_many(wrong),
+            place.pubsub.delete_snapshot(wrong),
+            place.pubsub.schema("numbers").get(wrong),
+        )
+        for number, call in enumerate(calls):
+            with subtests.test(number=number), pytest.raises(InvalidArgument, match=r"is 5, expected|got `int`"):
+                await call
 
 
 @in_loop

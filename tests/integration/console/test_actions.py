@@ -121,6 +121,10 @@ def test_a_dead_letter_is_inspected_and_redriven(devtools: str, shop: ShopServer
             await page.run("document.querySelector('dialog input[value=all]').click()")
             await press(page, "Redrive")
             await eventually(lambda: queues.stats("letters").depth == 3)
+
+            await press(page, "Take back")
+            await page.until("document.querySelector('#toasts').innerText.includes(' taken back, 0 already delivered')")
+            assert queues.stats("letters").dead_letters > 0
             assert page.problems == []
 
     asyncio.run(scenario())

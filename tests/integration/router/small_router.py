@@ -121,6 +121,14 @@ class SmallRouter:
         self.told.append(("update", code, concurrency, rate_per_minute))
         return PoolConfig(code, concurrency or 10, rate_per_minute or None)
 
+    def pause_pool(self, code: str, *, is_paused: bool) -> bool:
+        self.told.append(("pause" if is_paused else "resume", code))
+        return True
+
+    def retry_now(self, message_id: str) -> bool:
+        self.told.append(("retry", message_id))
+        return True
+
     def reset_breaker(self, name: str) -> bool:
         self.told.append(("reset", name))
         return name in {DEAD, GOOD}

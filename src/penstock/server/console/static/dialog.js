@@ -51,7 +51,7 @@ export function ask({ title, content = [], label, name = null, isHarmful = Boole
     el("h2", { id: "dialog-title" }, title), ...content,
     name && el("label", { class: "field" }, el("span", {}, "Type ", el("b", {}, name), " to confirm"), typed),
     problem,
-    el("footer", {}, el("button", { type: "button", onclick: () => close(null) }, "Cancel"), go));
+    el("footer", {}, label !== "Close" && el("button", { type: "button", onclick: () => close(null) }, "Cancel"), go));
     const box = el("dialog", { "aria-labelledby": "dialog-title", oncancel: (event) => { event.preventDefault(); close(null); } }, form);
     document.body.append(box);
     box.showModal();

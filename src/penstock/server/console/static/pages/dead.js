@@ -105,12 +105,12 @@ function showJobs(place, jobs, changed) {
     const isRunning = job.state === "running";
     node.toggleAttribute("data-running", isRunning || job.waiting > 0);
     setContent(node, JSON.stringify(job), () => el("div", { class: "body" },
-      el("div", { class: "head" }, state({ running: "working", done: "done", stopped: "stopped", failed: "failed" }[job.state], { running: "redriving", done: "redriven", stopped: "stopped", failed: "failed" }[job.state]),
+      el("div", { class: "head" }, state({ running: "working", done: "done", stopped: "stopped", failed: "failed" }[job.state], { running: "redriving", done: job.taken_back && !job.moved ? "taken back" : "redriven", stopped: "stopped", failed: "failed" }[job.state]),
         el("b", {}, sourceText(job.source)), el("span", { class: "small soft" }, time(instant(job.started_at)), job.by ? ` by ${job.by}` : "", job.rate ? ` · ${job.rate}/s` : ""),
         el("div", { class: "tools" }, isRunning && actionButton("Stop", "manage", () => post(["jobs", job.id, "stop"]).then(changed)),
-          job.waiting > 0 && actionButton("Take back", "manage", () => post(["jobs", job.id, "take-back"]).then((result) => { changed(); return result; }), { done: (result) => `${plural(result.taken_back, "letter")} taken back, ${count(result.moved - result.taken_back)} already delivered` }))),
+          job.waiting > 0 && actionButton("Take back", "manage", () => post(["jobs", job.id, "take-back"]).then((result) => { changed(); return result; }), { done: (result) => result.text }))),
       stackedBar([{ kind: "good", name: "done", value: job.acked }, { kind: "bad", name: "dead again", value: job.dead_again }, { kind: "accent", name: "not settled yet", value: job.waiting }, { kind: "p0", name: "left", value: job.left + job.taken_back }], "progress", 600),
-      el("p", { class: "small" }, `${count(job.moved)} of ${count(job.total)} moved · ${count(job.acked)} done · `, el("span", { class: job.dead_again ? "bad" : "" }, `${count(job.dead_again)} dead again`), ` · ${count(job.waiting)} not settled yet · ${count(job.left)} left`, job.taken_back ? ` · ${count(job.taken_back)} taken back` : "", job.text && el("span", { class: "warn" }, ` · ${job.text}`))));
+      el("p", { class: "small" }, `${count(job.moved)} of ${count(job.total)} moved · ${count(job.acked)} done · `, el("span", { class: job.dead_again ? "bad" : "" }, `${count(job.dead_again)} dead again`), ` · ${count(job.waiting)} not settled yet · ${count(job.left)} left`, job.text && el("span", { class: "warn" }, ` · ${job.text}`))));
   });
 }
 
@@ -118,7 +118,7 @@ function showJobs(place, jobs, changed) {
 
 function inspect(place, { source, group }, changed) {
   const [kind, ...rest] = source.split(":"), name = rest.join(":"), from = { kind, name };
-  const newest = el("div", { class: "letters" }), summary = el("div", { class: "head" }), problem = el("p", { class: "bad small", role: "alert" });
+  const newest = el("div", { class: "letters" }), newestCard = el("section", { class: "card", hidden: true }, el("header", {}, el("h2", {}, "The newest three")), el("div", { class: "body" }, newest)), summary = el("div", { class: "head" }), problem = el("p", { class: "bad small", role: "alert" });
   const where = el("input", { type: "search", name: "where", placeholder: "attempts>3 AND error~'timeout'", "aria-label": "Filter, in the language of penstock dlq --where", value: fromQuery("where") ?? "", spellcheck: "false", autocomplete: "off" });
   const chosen = new Set(), tools = el("div", { class: "tools" }), more = el("div", { class: "foot", hidden: true });
   const wish = () => ({ group, where: fromQuery("where"), message_ids: chosen.size ? [...chosen] : null });
@@ -136,7 +136,7 @@ function inspect(place, { source, group }, changed) {
     none: empty("No letter matches.", el("a", { class: "button", href: here({ source: null, group: null, where: null }) }, "All dead letters")),
   });
   place.replaceChildren(summary,
-    el("section", { class: "card" }, el("header", {}, el("h2", {}, "The newest three")), el("div", { class: "body" }, newest)),
+    newestCard,
     el("section", { class: "card" }, el("div", { class: "body" }, el("form", { class: "row", onsubmit: (event) => { event.preventDefault(); history.replaceState(null, "", withQuery({ where: where.value.trim() })); chosen.clear(); showTools(); load(); } }, el("div", { class: "grow" }, where), el("button", { type: "submit" }, "Filter"), tools), problem,
       el("p", { class: "small soft roomy" }, command(`penstock dlq list ${quote(name)}${fromQuery("where") ? ` --where ${quote(fromQuery("where"))}` : ""}`))), table.node, more));
   showTools();
@@ -147,6 +147,7 @@ function inspect(place, { source, group }, changed) {
     if (!data) return;
     rows = offset ? [...rows, ...data.rows] : data.rows;
     table.update(rows);
+    newestCard.hidden = !rows.length;
     if (!offset) newest.replaceChildren(...sideBySide(data.rows.slice(0, 3)));
     more.hidden = rows.length >= data.matched;
     more.replaceChildren(`${count(rows.length)} of ${count(data.matched)}`, el("button", { type: "button", onclick: () => load(rows.length) }, "More"));

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from penstock.testing.hostile import HOSTILE, authority
-from penstock.testing.hostile_http2 import HOSTILE_HTTP2
 from penstock.testing.target import Target
+from tests.integration.router.hostile_http2 import HOSTILE_HTTP2
 
 EVERY = {**HOSTILE, **HOSTILE_HTTP2}
 

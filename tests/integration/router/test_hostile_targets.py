@@ -13,7 +13,7 @@ import uvloop
 
 from penstock.http.client.answer import Answer, FailureKind
 from penstock.testing.hostile import HOSTILE, gzip_bomb
-from penstock.testing.hostile_http2 import HOSTILE_HTTP2
+from tests.integration.router.hostile_http2 import HOSTILE_HTTP2
 from tests.integration.router.hostile_storm import BODY_LIMIT, End, Storm, Storming, Version, weather
 
 FINE = Answer(200, b"{}")

@@ -4,7 +4,7 @@
     python examples/stream_join.py URL       # with the server at that address
 
 Spark remembers an order until the watermark says that no payment for it can come any more, so its memory stays bounded however
-long it runs. Needs `pip install 'penstock[server,spark]'` and Java 17.
+long it runs. Needs the extras `server` and `spark`, and Java 17.
 """
 
 import sys

@@ -3,7 +3,7 @@
     python examples/word_count.py           # with a server of its own
     python examples/word_count.py URL       # with the server at that address
 
-Needs `pip install 'penstock[server,spark]'` and Java 17.
+Needs the extras `server` and `spark`, and Java 17.
 """
 
 import sys

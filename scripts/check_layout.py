@@ -1,8 +1,8 @@
 """Checks the import and layout rules of src: `python scripts/check_layout.py`, part of `make lint`.
 
 Imports point inward: MAY_IMPORT is the whole rule; change it together with a decision. Packages outside the broker use neither
-its lock nor its core. Modules whose imports are pure call no builtin that does I/O. No module has a name without meaning. Reading
-the clock is forbidden by ruff's banned-api list instead.
+its lock nor its core. Modules whose imports are pure call no builtin that does I/O. No module has a name without meaning. One
+module says how Penstock is installed. Reading the clock is forbidden by ruff's banned-api list instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library a
 
 # The part of the kernel that a core may import, and which must therefore be as pure as a core.
 PURE_KERNEL = frozenset(
-    {"penstock.backoff", "penstock.durations", "penstock.errors", "penstock.ids", "penstock.rate_limit", "penstock.values"}
+    {"penstock.backoff", "penstock.durations", "penstock.errors", "penstock.extras", "penstock.ids"}
+    | {"penstock.rate_limit", "penstock.values"}
 )
 KERNEL = PURE_KERNEL | {"penstock.clock", "penstock.forks"}
 BROKER = frozenset({"penstock.broker", "penstock.journal"})
@@ -175,6 +176,8 @@ OUTSIDE_THE_BROKER = frozenset(
 )
 OF_THE_BROKER_ALONE = frozenset({"lock", "present", "catalog"})
 
+NAMES_EXTRAS = "penstock.extras"
+
 IMPURE_BUILTINS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})
 MEANINGLESS_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "base", "manager"})
 NAMED_BY_A_SPECIFICATION = frozenset({"queue_manager"})
@@ -221,6 +224,8 @@ def errors_in(module: str, text: str, modules: frozenset[str]) -> Iterator[tuple
     for line, target in imports_of(tree, modules):
         if not any(covers(allowed, target) for allowed in {row, *MAY_IMPORT[row]}):
             yield line, f"{row} may not import {target}"
+    if module != NAMES_EXTRAS:
+        yield from names_an_installation(tree)
     if any(covers(package, module) for package in OUTSIDE_THE_BROKER):
         yield from reaches_into_the_broker(module, tree, modules)
     if "os" in MAY_IMPORT[row]:
@@ -229,6 +234,14 @@ def errors_in(module: str, text: str, modules: frozenset[str]) -> Iterator[tuple
         match node:
             case ast.Call(func=ast.Name(id=called)) if called in IMPURE_BUILTINS:
                 yield node.lineno, f"{row} is pure and may not call {called}()"
+
+
+def names_an_installation(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and message of every text that says how to install Penstock: that depends on where it is published."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if "pip install" in text:
+                yield node.lineno, f"say it with how_to_install() of {NAMES_EXTRAS}"
 
 
 def reaches_into_the_broker(module: str, tree: ast.Module, modules: frozenset[str]) -> Iterator[tuple[int, str]]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from penstock import DeadLetterPolicy, IncomingMessage, Message, PubSub, SubscriptionOptions, Topic
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.extras import how_to_install
 from proof.screen import ClaimFailed, Screen
 from proof.server_chapter import Addressed, missing_extras, serving
 
@@ -307,7 +308,7 @@ async def _ended(job: asyncio.subprocess.Process) -> tuple[int | None, str]:
 def missing_for_spark() -> str:
     """What is not installed, as words; empty when everything is."""
     if extras := [*missing_extras(), *(["spark"] if find_spec("pyspark") is None or find_spec("pyarrow") is None else [])]:
-        return f"more libraries, pip install 'penstock[{','.join(extras)}]'"
+        return f"more libraries: {how_to_install(*extras)}"
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else "java"
     return "" if shutil.which(java) else "Java 17 or newer"
 

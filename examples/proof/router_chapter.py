@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock import PubSub, WorkQueue
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.extras import how_to_install
 from proof.screen import ClaimFailed, Screen
 from proof.server_chapter import call, missing_extras, serving
 
@@ -49,7 +50,7 @@ class RouterDemo:
             return  # the server's own steps have said it
         if any(find_spec(library) is None for library in LIBRARIES):
             self.screen.step("The router")
-            self.screen.say("Left out: it needs pip install 'penstock[router]'.")
+            self.screen.say(f"Left out: it needs {how_to_install('router')}.")
             return
         from penstock.testing.target import Target  # noqa: PLC0415  # needs the server's libraries
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.extras import how_to_install
 
 try:
     from rich.console import Console
@@ -15,7 +16,7 @@ try:
     from rich.rule import Rule
     from rich.table import Table
 except ImportError:
-    sys.exit("penstock: this needs rich: install the extra, pip install 'penstock[demo]' (in a checkout: pip install '.[demo]')")
+    sys.exit(f"penstock: this needs rich: {how_to_install('demo')}")
 
 WIDTH = 80
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.extras import how_to_install
 from proof.screen import ClaimFailed, Screen
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ServerDemo:
         missing = missing_extras()
         if missing:
             self.screen.step("The server")
-            self.screen.say(f"Left out: it needs more libraries, pip install 'penstock[{','.join(missing)}]'.")
+            self.screen.say(f"Left out: it needs more libraries: {how_to_install(*missing)}.")
             return
         with serving(self.directory) as server:
             self.http(server)

@@ -48,6 +48,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
+from penstock.extras import how_to_install
+
 
 class PenstockError(Exception):
     """The root: catch this to catch everything Penstock raises on purpose."""
@@ -517,7 +519,7 @@ class ArrowUnavailable(Unimplemented):
     """The server has no pyarrow, so its log API is off."""
 
     reason = "arrow_unavailable"
-    hint = "on the server's machine: pip install 'penstock[arrow]', and start the server again"
+    hint = f"on the server's machine: {how_to_install('arrow')}, then start the server again"
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)

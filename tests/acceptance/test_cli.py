@@ -204,7 +204,9 @@ def test_a_missing_library_is_told_with_what_to_install(penstock: Penstock, fake
         raise ModuleNotFoundError(name="grpc")
 
     fake_server.__getattr__ = missing  # type: ignore[method-assign]
-    said = "penstock: the server needs the library grpc\ninstall what it needs: pip install 'penstock[server]'\n"
+    said = (
+        "penstock: the server needs the library grpc\ninstall what it needs: pip install '.[server]' in a checkout of Penstock\n"
+    )
 
     assert penstock("serve") == Run(1, "", said)
 

@@ -10,6 +10,7 @@ import pytest
 from penstock import PubSub
 from penstock.access import Keyring
 from penstock.clock import SystemClock
+from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock
 from tests.integration.router.certificate import CertificateFiles
@@ -203,6 +204,20 @@ def test_status_shows_what_runs_waits_and_needs_attention(penstock: Penstock) ->
     assert (found["status"]["level"], found["totals"]["dead"]) == ("warn", 1)
     assert {one["queue"]: one["dead_letters"] for one in found["queues"]} == {"a": 0, "b": 0, "mail": 1}
     assert penstock("status", "--server", NOWHERE).code == 4
+
+
+def test_status_of_a_server_that_fails_ends_with_1(anywhere: Penstock) -> None:
+    clock = ManualClock()
+    with LocalServer(clock=clock) as server:
+        anywhere.environment["PENSTOCK_SERVER"] = server.url
+        anywhere.good("queue create mail")
+        anywhere.good("queue publish mail letter")
+        assert anywhere("status").code == 0
+        clock.advance(601)
+        failing = anywhere("status")
+    assert failing.code == 1
+    assert "Failing: 1 queue has no consumer" in failing.out
+    assert "nobody takes messages: 1 message waits, the oldest for 10m 01s" in failing.out
 
 
 def test_status_of_a_directory_shows_what_is_in_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.extras import how_to_install
 from proof.pipeline_chapter import PAGE
 from tests.docs.pages import ROOT
 
@@ -235,13 +236,13 @@ def test_without_rich_the_demo_says_in_one_line_which_extra_to_install(tmp_path:
 
     assert (result.code, result.out) == (1, "")
     assert len(result.err.strip().splitlines()) == 1
-    assert "penstock[demo]" in result.err
+    assert how_to_install("demo") in result.err
 
 
 @pytest.mark.parametrize(
     ("missing", "advice"),
     [
-        (["aiohttp"], "pip install 'penstock[server]'"),
+        (["aiohttp"], how_to_install("server")),
         (["google.cloud.pubsub_v1", "synap_sdk"], "pip install google-cloud-pubsub"),
         (["google.cloud.pubsub_v1", "synap_sdk"], "pip install synap-sdk"),
     ],

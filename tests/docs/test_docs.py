@@ -24,6 +24,7 @@ from penstock import (
     RetryPolicy,
     SubscriptionOptions,
     errors,
+    extras,
     testing,
 )
 from penstock.broker.writer import FLUSH_INTERVAL
@@ -94,6 +95,13 @@ def test_every_python_block_parses(subtests: pytest.Subtests) -> None:
             if block.language == "python":
                 with subtests.test(page=name(page), line=block.line):
                     compile(block.text, name(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+
+def test_no_page_or_example_installs_what_no_index_has() -> None:
+    """How it is installed is said in one place of the code, too: `scripts/check_layout.py` checks that."""
+    texts = [*PAGES, *(ROOT / "examples").rglob("*.py"), *(ROOT / "src").rglob("*.md")]
+    found = [name(text) for text in texts if re.search(r"pip install (?:-\S+ )*['\"]?penstock\b", read(text))]
+    assert found == [] or extras.PUBLISHED
 
 
 @pytest.mark.parametrize("page", RUN)

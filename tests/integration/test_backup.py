@@ -165,7 +165,8 @@ def test_a_backup_under_load_is_restored_with_everything_in_it(how: str, place: 
         assert (cursor.name, cursor.offsets, cursor.holds) == ("spark", {"orders": 4}, True)
     with DirectoryLog(tmp_path / "restored") as log:
         [load_span] = log.spans(["load"]).streams
-        [values] = [batch["value"].to_pylist() for batch in log.messages(load_span, 0, load_span.latest)] or [[]]
+        batches = log.messages(load_span, 0, load_span.latest, columns=["value"])
+        values = [value for batch in batches for value in batch["value"].to_pylist()]
     assert confirmed <= load_span.latest <= published
     assert values == [b"%d" % number for number in range(load_span.latest)]
 

@@ -59,6 +59,8 @@ FORBIDDEN = [
     ("penstock.native.connection", "broker.catalog.topics"),
     ("penstock.api.message_queue", "with self.broker.present() as now:\n    pass"),
     ("penstock.newcomer", ""),
+    ("penstock.broker.broker", "hint = \"pip install 'penstock[server]'\""),
+    ("penstock.cli.serve", "f'install it: pip install {extra}'"),
     ("penstock.broker.core.queue", "open('x')"),
     ("penstock.broker.utils", ""),
     ("penstock.broker.lease_manager", ""),

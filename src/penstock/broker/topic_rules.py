@@ -19,6 +19,7 @@ from penstock.broker.keyed_threads import Call, KeyedThreads
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ResourceExhausted, Unavailable
+from penstock.extras import how_to_install
 from penstock.values.descriptions import StreamDescription, TopicSettings
 from penstock.values.message import StoredMessage
 from penstock.values.stored_forms import (
@@ -199,9 +200,7 @@ def compiled_schema(kind: str, definition: str) -> Schema:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("google"):
             raise
-        raise FailedPrecondition(
-            "schemas need protobuf, which is not installed here", hint="pip install 'penstock[server]'"
-        ) from None
+        raise FailedPrecondition("schemas need protobuf, which is not installed here", hint=how_to_install("server")) from None
     return compile_schema(SchemaKind(kind), definition)
 
 

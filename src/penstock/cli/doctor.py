@@ -34,6 +34,7 @@ from penstock.clock import SystemClock, monotonic
 from penstock.config import Settings, find_file, load
 from penstock.durations import SECOND, instant, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, Unauthenticated
+from penstock.extras import how_to_install
 from penstock.pipeline import java
 from penstock.values.wording import count, octets, printable, span
 
@@ -229,7 +230,7 @@ def check_extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]
         try:
             requirements = metadata.requires("penstock") or ()
         except metadata.PackageNotFoundError:
-            yield warning("extras", "Penstock runs from its source, without being installed", "pip install penstock")
+            yield warning("extras", "Penstock runs from its source, without being installed", how_to_install())
             return
     needs: dict[str, list[str]] = {}
     for line in requirements:
@@ -243,7 +244,7 @@ def check_extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]
 
 def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
     check = f"extra {extra}"
-    install = f"pip install 'penstock[{extra}]'"
+    install = how_to_install(extra)
     found, missing, old = [], [], []
     for requirement in wanted:
         name = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
@@ -465,7 +466,7 @@ def judge_log_api(is_on: bool) -> Finding:
     """Whether a server lets Spark and other programs read and write its log."""
     if is_on:
         return ok("log API", "on")
-    hint = "for Spark, on the server's machine: pip install 'penstock[arrow]', and start the server again"
+    hint = f"for Spark, on the server's machine: {how_to_install('arrow')}, then start the server again"
     return ok("log API", "off: the server has no pyarrow", hint)
 
 

@@ -111,7 +111,7 @@ def log_of(found: argparse.Namespace) -> Target:
     from penstock.pipeline.job import Target  # noqa: PLC0415  # `--help` needs no pipeline
 
     target = target_of(found, os.environ)
-    if target.ca is not None:
+    if target.ca is not None and f"{target.server}".startswith("https:"):
         raise InvalidArgument(
             "the pipeline trusts what the system trusts, and a CA is given", hint=f"set SSL_CERT_FILE={target.ca}"
         )

@@ -8,6 +8,7 @@ from penstock.cli.command import Parser
 from penstock.cli.settings import add_flags, settings_of
 from penstock.config import Settings
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 
 
 def configure(parser: Parser) -> None:
@@ -34,5 +35,5 @@ def serve(settings: Settings, *, router_leads: bool = False) -> int:
         if missing in {"", "penstock"}:
             raise
         raise FailedPrecondition(
-            f"the {extra} needs the library {missing}", hint=f"install what it needs: pip install 'penstock[{extra}]'"
+            f"the {extra} needs the library {missing}", hint=f"install what it needs: {how_to_install(extra)}"
         ) from None

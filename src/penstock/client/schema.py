@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Schema:
     """A schema by its name. Making the object makes nothing at the broker: `create` does.
 
-    A broker in this process needs `pip install 'penstock[server]'` for schemas; without it they are refused.
+    A broker in this process needs the extra `server` for schemas; without it they are refused.
     """
 
     def __init__(self, pubsub: PubSub, name: str) -> None:

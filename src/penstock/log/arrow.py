@@ -17,6 +17,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.history import record
 from penstock.broker.log_view import BrokerLog, LogView, check_range, current
 from penstock.errors import InvalidArgument, OutOfRange
+from penstock.extras import how_to_install
 from penstock.ids import message_id
 from penstock.journal.core import events
 from penstock.journal.core.chunk import Chunk, Summary
@@ -31,7 +32,7 @@ try:
 
     from penstock.log.arrow_columns import TEXTS, TIME, EventColumns, Group, MessageColumns
 except ImportError as error:
-    raise ImportError("reading as Arrow needs pyarrow: pip install 'penstock[arrow]'") from error
+    raise ImportError(f"reading as Arrow needs pyarrow: {how_to_install('arrow')}") from error
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 64 * 1024 * 1024

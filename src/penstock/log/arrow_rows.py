@@ -15,6 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.lookup import find_work_queue
 from penstock.durations import DAY, SECOND, micros
 from penstock.errors import InvalidArgument, QueueNotFound
+from penstock.extras import how_to_install
 from penstock.journal.core.checkpoint import QUEUE
 from penstock.journal.core.chunk import size_of
 from penstock.values.descriptions import StreamDescription
@@ -36,7 +37,7 @@ try:
 
     from penstock.log.arrow_sizes import check_batch, spread
 except ImportError as error:
-    raise ImportError("writing as Arrow needs pyarrow: pip install 'penstock[arrow]'", name="pyarrow") from error
+    raise ImportError(f"writing as Arrow needs pyarrow: {how_to_install('arrow')}", name="pyarrow") from error
 
 LONGEST = 36_525 * DAY
 """No time to live is longer."""

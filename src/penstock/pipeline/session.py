@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.extras import how_to_install
 from penstock.pipeline.failure import as_penstock_error
 from penstock.pipeline.java import check_java
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Spark: TypeAlias = SparkSession
     """For those who may not import pyspark themselves."""
 
-INSTALL = "pip install 'penstock[spark]'"
+INSTALL = how_to_install("spark")
 PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "pyspark": ((4, 2), (5,), "from 4.2 up to 5"),
     "pyarrow": ((18,), (1_000,), "18 or newer"),

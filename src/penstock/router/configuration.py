@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.extras import how_to_install
 from penstock.router.core.config import RouterConfig, changes, merge, parse_config, shown_uri, to_json
 from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import Warn
@@ -80,7 +81,7 @@ class ConfigUrl:
             import aiohttp  # noqa: PLC0415  # a router with a file needs no HTTP client
         except ImportError as error:
             raise FailedPrecondition(
-                "a configuration from a URL needs the library aiohttp", hint="pip install 'penstock[router]'"
+                "a configuration from a URL needs the library aiohttp", hint=how_to_install("router")
             ) from error
         limits = aiohttp.ClientTimeout(total=self._timeout, connect=min(CONNECT_TIMEOUT, self._timeout))
         try:

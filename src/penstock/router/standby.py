@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.extras import how_to_install
 from penstock.router.core.config import shown_uri
 from penstock.router.core.outcome import Severity
 from penstock.router.core.primary_lease import Lease
@@ -286,7 +287,7 @@ def _open(url: str, timeout: float) -> Redis:
         from redis.asyncio.retry import Retry  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
     except ImportError as error:
-        raise FailedPrecondition("hot standby needs the library redis", hint="pip install 'penstock[router]'") from error
+        raise FailedPrecondition("hot standby needs the library redis", hint=how_to_install("router")) from error
     try:
         return Redis.from_url(
             url,

@@ -36,6 +36,7 @@ from penstock.config import Settings
 from penstock.config.settings import is_loopback
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.extras import how_to_install
 from penstock.google.api import GoogleApi
 from penstock.google.grpc_port import GrpcLimits
 from penstock.http import PROTOCOLS, Http2Relay, HttpLimits, HttpServer, TokenGate, documented
@@ -373,7 +374,7 @@ def _greeting(server: Server) -> Iterator[str]:
     if server.rpc_port is not None:
         yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     if not has_arrow():
-        yield "log API (Spark)     off: pyarrow is not installed  (pip install 'penstock[arrow]')"
+        yield f"log API (Spark)     off: pyarrow is not installed  ({how_to_install('arrow')})"
     yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
 
 

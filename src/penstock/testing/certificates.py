@@ -16,6 +16,7 @@ from pathlib import Path
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 
 try:
     from cryptography import x509
@@ -24,7 +25,7 @@ try:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.x509.oid import NameOID
 except ImportError as error:
-    raise FailedPrecondition("certificates need the cryptography library", hint="pip install 'penstock[server]'") from error
+    raise FailedPrecondition("certificates need the cryptography library", hint=how_to_install("server")) from error
 
 _DAY = timedelta(days=1)
 _SIGNS_CERTIFICATES = x509.KeyUsage(

@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.clock import monotonic
 from penstock.errors import Unavailable, Unimplemented
+from penstock.extras import how_to_install
 from penstock.transforms.engine import ANSWER, REQUEST
 from penstock.transforms.fair_queue import FairQueue
 
@@ -194,9 +195,7 @@ class _Child:
         except (OSError, EOFError):
             raise ChildEnded(self._exit_reason()) from None
         if letter == b"X":
-            raise Unimplemented(
-                "JavaScript transforms need an engine that is not installed", hint="pip install 'penstock[transforms]'"
-            )
+            raise Unimplemented("JavaScript transforms need an engine that is not installed", hint=how_to_install("transforms"))
         return letter, answer
 
     def _read(self, size: int, deadline: int) -> bytearray:

@@ -27,6 +27,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
+from penstock.extras import how_to_install
 from penstock.hub.client import link
 from penstock.hub.core import messages as wire
 from penstock.testing import ManualClock
@@ -572,7 +573,7 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it(monkeypatch: py
         with pytest.raises(FailedPrecondition) as refused:
             async with HubClient():
                 pass
-        assert refused.value.hint == "pip install 'penstock[hub]'"
+        assert refused.value.hint == how_to_install("hub")
 
     run(scenario())
 

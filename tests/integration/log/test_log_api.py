@@ -16,6 +16,7 @@ from penstock.access import Keyring, Verb
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import ArrowUnavailable
+from penstock.extras import how_to_install
 from penstock.log.arrow import read_events, read_stream
 from penstock.log.http import HttpLog
 from penstock.log.log import EVENTS
@@ -356,13 +357,13 @@ def test_without_pyarrow_the_server_says_what_to_install(server: LocalServer, mo
     for path in ("/log/messages?stream=orders", "/log/events", "/log/streams?pattern=a"):
         answer = get(server, path)
         assert (answer.status, answer.error["reason"]) == (501, "arrow_unavailable")
-        assert "pip install 'penstock[arrow]'" in answer.error["hint"]
+        assert how_to_install("arrow") in answer.error["hint"]
     assert get(server, "/log/streams").status == 200
     with HttpLog(server.url) as log:
         span = log.spans(["orders"]).streams[0]
         with pytest.raises(ArrowUnavailable, match="the server cannot read Arrow: pyarrow is not installed there"):
             list(log.messages(span, 0, 10))
-    assert [line for line in _greeting(server.server) if "log API" in line and "pip install 'penstock[arrow]'" in line]
+    assert [line for line in _greeting(server.server) if "log API" in line and how_to_install("arrow") in line]
 
 
 # ── who may ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

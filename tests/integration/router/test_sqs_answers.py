@@ -13,6 +13,7 @@ import pytest
 
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, PenstockError, QueueNotFound, Unavailable
+from penstock.extras import how_to_install
 from penstock.router.core.config import QueueConfig
 from penstock.router.sources.sqs import SqsSource
 from penstock.router.sources.sqs_api import SqsApi, address_of
@@ -187,4 +188,4 @@ def test_without_botocore_keys_in_the_environment_do_and_other_places_name_the_e
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ))
     key, problem = done.stdout.splitlines()
     assert key == "k"
-    assert problem.startswith("FailedPrecondition pip install 'penstock[router-sqs]'")
+    assert problem.startswith(f"FailedPrecondition {how_to_install('router-sqs')}")

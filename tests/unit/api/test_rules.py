@@ -317,13 +317,14 @@ import asyncio, sys
 sys.modules["google.protobuf"] = None
 from penstock.client import PubSub
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 
 async def refused(work):
     try:
         await work
     except FailedPrecondition as error:
         assert "protobuf" in str(error), error
-        assert error.hint == "pip install 'penstock[server]'", error.hint
+        assert error.hint == how_to_install("server"), error.hint
     else:
         raise AssertionError("it was not refused")
 

@@ -11,6 +11,7 @@ from penstock import MessageQueue
 from penstock.cli import doctor
 from penstock.cli.doctor import Finding, Level, Listener
 from penstock.durations import SECOND
+from penstock.extras import how_to_install
 
 OK, WARNING, PROBLEM = Level.OK, Level.WARNING, Level.PROBLEM
 
@@ -45,12 +46,12 @@ def test_an_extra_is_judged_by_what_the_package_lists(requirements: list[str], l
 def test_a_server_whose_log_api_is_off_is_told_how_to_turn_it_on() -> None:
     [missing] = doctor.check_extras(["no-such-library; extra == 'arrow'"])
     assert "the log API of a server, which is off without it" in missing.text
-    assert missing.hint == "pip install 'penstock[arrow]'"
+    assert missing.hint == how_to_install("arrow")
 
     assert doctor.judge_log_api(True).hint is None
     off = doctor.judge_log_api(False)
     assert off.text.startswith("off")
-    assert "pip install 'penstock[arrow]'" in (off.hint or "")
+    assert how_to_install("arrow") in (off.hint or "")
 
 
 def test_the_installed_package_lists_its_extras() -> None:

@@ -89,6 +89,20 @@ def test_colours_are_for_terminals_that_want_them(
     assert output.has_colours() is is_painted
 
 
+def test_tables_have_colours_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["NAME", "DEAD", "STATE"], ["a", "2", "paused"], ["b", "0", "open"]]
+    monkeypatch.setattr(output, "has_colours", lambda: True)
+    assert table(rows).splitlines() == [
+        "\x1b[1mNAME  DEAD  STATE\x1b[0m",
+        "a     \x1b[31m   2\x1b[0m  \x1b[33mpaused\x1b[0m",
+        "b        0  open",
+    ]
+    assert "\x1b[1m" not in table(rows, has_heading=False)
+
+    monkeypatch.setattr(output, "has_colours", lambda: False)
+    assert "\x1b" not in table(rows)
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [

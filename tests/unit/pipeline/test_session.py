@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.extras import how_to_install
 from penstock.pipeline import session as module
 from penstock.pipeline.java import check_java
 from penstock.pipeline.session import GIB, check_master, check_packages, is_alone, memory_for, session
@@ -110,7 +111,7 @@ def test_a_package_of_another_version_is_told(
     with pytest.raises(FailedPrecondition) as caught:
         check_packages()
     assert str(caught.value) == said
-    assert caught.value.hint == "pip install 'penstock[spark]'"
+    assert caught.value.hint == how_to_install("spark")
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.0.dev3", "4.3.1", "4.10"])

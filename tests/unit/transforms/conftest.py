@@ -5,12 +5,13 @@ from importlib.util import find_spec
 
 import pytest
 
+from penstock.extras import how_to_install
 from penstock.transforms import Limits, Sandbox
 
 
 def with_limits(limits: Limits) -> Iterator[Sandbox]:
     if find_spec("quickjs") is None:
-        pytest.skip("needs the extra: pip install 'penstock[transforms]'")
+        pytest.skip(f"needs the extra: {how_to_install('transforms')}")
     sandbox = Sandbox(limits)
     yield sandbox
     sandbox.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import TransformFailed, Unimplemented
+from penstock.extras import how_to_install
 from penstock.transforms import Limits, Sandbox, Transformed, compile_transform
 from penstock.transforms import sandbox as sandbox_module
 
@@ -151,5 +152,5 @@ def test_without_the_engine_transforms_are_refused(sandbox: Sandbox, monkeypatch
     own = Sandbox()
     with pytest.raises(Unimplemented, match="not installed") as caught:
         compile_transform(ECHO, "f", sandbox=own)
-    assert caught.value.hint == "pip install 'penstock[transforms]'"
+    assert caught.value.hint == how_to_install("transforms")
     own.close()

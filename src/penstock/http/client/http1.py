@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
@@ -19,9 +20,7 @@ from penstock.http.client.transport import Answer, Failure, FailureKind
 try:
     from httptools import HttpParserError, HttpResponseParser
 except ModuleNotFoundError as error:
-    raise FailedPrecondition(
-        "the router's HTTP client needs the library httptools", hint="pip install 'penstock[router]'"
-    ) from error
+    raise FailedPrecondition("the router's HTTP client needs the library httptools", hint=how_to_install("router")) from error
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes before an answer's body, those of interim answers included."""

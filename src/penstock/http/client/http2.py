@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 from penstock.http.client.call import HttpCall
 from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
@@ -29,7 +30,7 @@ try:
     from h2.exceptions import H2Error
     from h2.settings import SettingCodes, Settings
 except ModuleNotFoundError as error:
-    raise FailedPrecondition("the router's HTTP client needs the library h2", hint="pip install 'penstock[router]'") from error
+    raise FailedPrecondition("the router's HTTP client needs the library h2", hint=how_to_install("router")) from error
 
 LAST_STREAM: Final = 2**31 - 1
 WRITE_LIMIT: Final = 1 << 20

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
+from penstock.extras import how_to_install
 from penstock.wire.address import text_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class HubSocket:
         try:
             import aiohttp  # noqa: PLC0415  # an extra, and it takes its time to load
         except ModuleNotFoundError as error:
-            raise FailedPrecondition("HubClient needs the library aiohttp", hint="pip install 'penstock[hub]'") from error
+            raise FailedPrecondition("HubClient needs the library aiohttp", hint=how_to_install("hub")) from error
 
         session = aiohttp.ClientSession()
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 
 USER: Final = 20 << 3
 _SEED: Final = 18 << 3
@@ -34,7 +35,7 @@ def signed(nonce: str, *, nkey: str = "", creds: str = "") -> dict[str, str]:
             Ed25519PrivateKey,
         )
     except ImportError as error:
-        raise FailedPrecondition("keys of NATS need the library cryptography", hint="pip install 'penstock[router]'") from error
+        raise FailedPrecondition("keys of NATS need the library cryptography", hint=how_to_install("router")) from error
     key = Ed25519PrivateKey.from_private_bytes(secret)
     signature = base64.urlsafe_b64encode(key.sign(nonce.encode())).rstrip(b"=").decode()
     if jwt:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import FailedPrecondition
+from penstock.extras import how_to_install
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -116,7 +117,7 @@ class CredentialChain:
         except ImportError:
             raise FailedPrecondition(
                 f"{KEY} is not set, and looking for AWS credentials elsewhere needs botocore, which is not installed",
-                hint=f"pip install 'penstock[router-sqs]', or set {KEY} and {SECRET}",
+                hint=f"{how_to_install('router-sqs')}, or set {KEY} and {SECRET}",
             ) from None
         try:
             if self._found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -38,6 +39,36 @@ def test_the_same_seed_gives_the_same_trace(crashes: int) -> None:
     assert one == other
     assert len(one.trace) > 100
     assert one.crashes == crashes
+
+
+def test_each_seed_gives_a_schedule_and_messages_of_its_own() -> None:
+    drawn: list[float] = []
+
+    def produce(number: int, chance: random.Random, now: datetime) -> Message:
+        drawn.append(chance.random())
+        return Message(b"%d" % number)  # equal in all runs, so that only the schedules make traces differ
+
+    traces = {Simulation(seed=seed, steps=50, crashes=0, produce=produce).run().trace for seed in range(20)}
+
+    assert len(traces) == 20
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_schedules_meet_every_action_and_every_failure() -> None:
+    lines = [line for seed in range(10) for line in Simulation(seed=seed, crashes=0).run().trace]
+    actions = {line[10:].split(":")[0].split(" to ")[0].strip() for line in lines}
+
+    assert actions >= {"publish", "deliver", "ack", "nack", "forget", "extend", "wait", "lose the answer", "ack too late"}
+
+
+def test_the_global_random_generator_is_neither_used_nor_changed() -> None:
+    random.seed(1)
+    state = random.getstate()
+    one = Simulation(seed=7, steps=50, crashes=0).run()
+    assert random.getstate() == state
+
+    random.seed(2)
+    assert Simulation(seed=7, steps=50, crashes=0).run() == one
 
 
 @pytest.mark.parametrize("seeds", [range(30), pytest.param(range(30, 300), marks=pytest.mark.long)], ids=["few", "many"])
@@ -97,6 +128,23 @@ def test_a_handler_that_is_not_idempotent_is_caught_and_its_line_repeats_it() ->
     with pytest.raises(SimulationFailed) as again:
         eval(line, {"Simulation": Simulation, "charge": charge, "check": check})
     assert (again.value.problem, again.value.trace) == (error.problem, error.trace)
+
+
+def test_an_assertion_in_a_handler_fails_the_run_and_is_not_a_nack() -> None:
+    def suspicious(message: ReceivedMessage) -> None:
+        assert message.delivery_attempt == 1, "delivered again"
+
+    error = first_failure(lambda seed: Simulation(seed=seed, crashes=0, handler=suspicious))
+
+    assert "delivered again" in error.problem
+
+
+def test_a_failure_survives_pickle() -> None:
+    error = SimulationFailed("Simulation(seed=5).run()", "3 messages were lost", ("0.0  publish: x",))
+    copied = pickle.loads(pickle.dumps(error))
+
+    assert (str(copied), copied.trace) == (str(error), error.trace)
+    assert str(error) == "Simulation(seed=5).run()  # 3 messages were lost"
 
 
 class Acking(Broker):

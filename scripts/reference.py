@@ -54,7 +54,7 @@ def command_line() -> str:
     """The help of every command."""
     before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), str(COLUMNS)
     try:
-        parts = [f"## {prog}\n\n```text\n{text.rstrip()}\n```\n" for prog, text in _helps()]
+        parts = [f"## {prog}\n\n```text\n{text.rstrip()}\n```\n" for prog, text in helps()]
     finally:
         if before is None:
             del os.environ["COLUMNS"]
@@ -67,7 +67,9 @@ def command_line() -> str:
     )
 
 
-def _helps() -> Iterator[tuple[str, str]]:
+def helps() -> Iterator[tuple[str, str]]:
+    """Yield every command as it is called, with its help."""
+
     def walk(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         yield parser.prog, parser.format_help()
         for action in parser._actions:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
+from penstock.cli.examples import epilog_of
 from penstock.cli.output import complain
 
 USAGE = 2
@@ -63,11 +64,19 @@ class CommandModule(Protocol):
         """Add the command's arguments, and `set_defaults(run=…)`: the function of the arguments that returns the exit code."""
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """argparse's, but examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors that suggest the nearest name, and without abbreviated flags."""
+    """argparse with one-line errors that suggest the nearest name, examples below the flags, and without abbreviated flags."""
 
     def __init__(self, **options: Any) -> None:  # Any: argparse's own arguments, passed on as they are
-        super().__init__(allow_abbrev=False, **options)
+        super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **options)
+        self.epilog = epilog_of(self.prog.removeprefix("penstock").strip())
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; exit 2."""

@@ -15,7 +15,7 @@ from penstock.router.core.config import shown_uri
 
 def configure(parser: Parser) -> None:
     """Takes the flags of `serve`, so that it shows what `serve` would use."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     add_flags(parser)
     parser.set_defaults(run=run)
 

@@ -66,7 +66,7 @@ def configure(parser: Parser) -> None:
     info = verbs.add("info", "show what is known of a topic", run_info)
     info.add_argument("topic", metavar="TOPIC")
     for child in (publish, topics, actors, info):
-        child.add_argument("--json", action="store_true", help="for programs")
+        child.add_argument("--json", action="store_true", help="print JSON, for programs")
         add_hub(child)
     _add_token(verbs)
 

@@ -121,10 +121,10 @@ Send = Callable[[list[bytes]], Awaitable[Sequence[str]]]
 def add_source(parser: argparse.ArgumentParser) -> None:
     """The arguments that say what to publish."""
     parser.add_argument(
-        "data", metavar="DATA", nargs="*", default=[], help="a message each; without any, the standard input is one"
+        "data", metavar="DATA", nargs="*", default=[], help="one message each (default: the standard input is one message)"
     )
-    parser.add_argument("--file", metavar="FILE", help="the content of a file is a message; - is the standard input")
-    parser.add_argument("--lines", action="store_true", help="every line of the file or of the standard input is a message")
+    parser.add_argument("--file", metavar="FILE", help="read one message from a file; - is the standard input")
+    parser.add_argument("--lines", action="store_true", help="publish each line of the file or of the standard input")
     parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="publish everything N times (default: 1)")
 
 

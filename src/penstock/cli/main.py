@@ -25,21 +25,21 @@ COMMANDS = (
     Command("verify", "check every checksum in a data directory or backup", "penstock.cli.verify"),
     Command("topic", "create, list, show and delete topics", "penstock.cli.topic"),
     Command("subscription", "create, list, move, pause and delete subscriptions", "penstock.cli.subscription"),
-    Command("snapshot", "keep, list and delete positions of subscriptions", "penstock.cli.snapshot"),
+    Command("snapshot", "save, list and delete positions of subscriptions", "penstock.cli.snapshot"),
     Command("publish", "publish messages to a topic", "penstock.cli.publish"),
-    Command("pull", "take messages from a subscription, once or as they come", "penstock.cli.pull"),
+    Command("pull", "receive messages from a subscription, once or as they come", "penstock.cli.pull"),
     Command("queue", "create, fill, empty and inspect work queues", "penstock.cli.queue"),
     Command("dlq", "list, show, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
     Command("hub", "listen and publish in real time, and see who is there", "penstock.cli.hub"),
     Command("worker", "run the tasks of a worker", "penstock.cli.worker"),
     Command("router", "run the router: from queues to HTTP targets", "penstock.cli.router"),
-    Command("pipeline", "run the jobs on Spark: the lake, the metrics, a replay", "penstock.cli.pipeline"),
-    Command("trace", "tell the whole life of a message", "penstock.cli.trace"),
-    Command("explain", "say why messages of a subscription or work queue are not delivered", "penstock.cli.explain"),
-    Command("top", "show what flows through a server now", "penstock.cli.top"),
-    Command("demo", "play the demo of a checkout: a shop, a kill -9, a failing mail, Spark", "penstock.cli.demo"),
+    Command("pipeline", "run the Spark jobs: lake, metrics, replay", "penstock.cli.pipeline"),
+    Command("trace", "show everything that happened to a message", "penstock.cli.trace"),
+    Command("explain", "show why messages of a subscription or work queue are not delivered", "penstock.cli.explain"),
+    Command("top", "show the traffic of a server, live", "penstock.cli.top"),
+    Command("demo", "run the demo of a checkout: a shop, a kill -9, a failing mail, Spark", "penstock.cli.demo"),
     Command("bench", "measure how fast messages are published and consumed", "penstock.cli.bench"),
-    Command("doctor", "check the installation, and say what to do about each problem", "penstock.cli.doctor"),
+    Command("doctor", "check the installation, with the fix for each problem", "penstock.cli.doctor"),
     Command("completion", "print a script that completes commands and names in a shell", "penstock.cli.completion"),
 )
 
@@ -95,7 +95,7 @@ def exit_code(error: PenstockError) -> int:
 def parser_of(called: Sequence[str]) -> Parser:
     """The whole command line, with the arguments of the commands that are called."""
     parser = Parser(
-        prog="penstock", description="Messages: published once, safe on disk, then pulled, queued, pushed and replayed."
+        prog="penstock", description="A durable message broker: topics, work queues, workers, WebSockets, webhooks and Spark."
     )
     parser.add_argument("-V", "--version", action="version", version=f"penstock {__version__}", help="show the version and exit")
     add_commands(parser, COMMANDS, called)

@@ -160,8 +160,8 @@ def add_consumption(parser: argparse.ArgumentParser) -> argparse._MutuallyExclus
         "--wait", type=_wait, default=0, metavar="DURATION", help="wait this long for the first message (default: 0)"
     )
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--follow", action="store_true", help="continue until Ctrl-C")
-    ways.add_argument("--no-ack", action="store_true", help="do not ack: they are redelivered when their leases expire")
+    ways.add_argument("--follow", action="store_true", help="receive until Ctrl-C")
+    ways.add_argument("--no-ack", action="store_true", help="do not ack: messages are redelivered when their leases expire")
     return ways
 
 

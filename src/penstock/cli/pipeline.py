@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
     options.add_hold(archive)
 
     compact = verbs.add("compact", "make few large files of the lake's many small ones", run_compact)
-    compact.add_argument("--json", action="store_true", help="for programs")
+    compact.add_argument("--json", action="store_true", help="print JSON, for programs")
     options.add_lake(compact)
     compact.add_argument("--target-size", metavar="SIZE", type=size, default=128 << 20, help="of a file (128MiB)")
     options.add_spark(compact)
@@ -122,7 +122,7 @@ def _job(name: str) -> Any:  # Any: a module
 
 def _add_show(parser: Parser) -> None:
     """The flags of `show`."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options.add_lake(parser)
     parser.add_argument(
         "--minutes", metavar="N", type=whole(1, 100_000), default=10, help="how far back from the newest window (10)"

@@ -26,7 +26,7 @@ def configure(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="goes with every message; may be given again",
+        help="an attribute of every message; repeat it for several",
     )
     parser.add_argument("--key", default="", metavar="KEY", help="the ordering key of every message")
     parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="0 to 9, 9 is delivered first (default: 5)")

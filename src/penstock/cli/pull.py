@@ -22,7 +22,7 @@ def configure(parser: Parser) -> None:
     """How many, for how long, and what becomes of them."""
     parser.add_argument("subscription", metavar="SUBSCRIPTION")
     ways = add_consumption(parser)
-    ways.add_argument("--peek", action="store_true", help="show what would be delivered next, and take nothing")
+    ways.add_argument("--peek", action="store_true", help="show the next messages without taking them")
     add_format(parser)
     add_target(parser)
     parser.set_defaults(run=run)

@@ -67,27 +67,36 @@ def configure(parser: Parser) -> None:
 
 def _add_settings(parser: Parser) -> None:
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 30s)")
-    parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="then it is a dead letter (default: 3)")
+    parser.add_argument(
+        "--max-retries", type=whole(0, 1_000_000), metavar="N", help="retries before a message is a dead letter (default: 3)"
+    )
     add_backoff(parser)
     parser.add_argument("--ttl", type=duration, metavar="DURATION", help="how long a message may wait (default: forever)")
     parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="of messages that have none of their own (default: 5)")
-    parser.add_argument("--prefetch", type=whole(1), metavar="N", help="how many a consumer may hold (default: 10)")
-    parser.add_argument("--max-depth", type=whole(1), metavar="N", help="room for messages (default: 100000)")
+    parser.add_argument("--prefetch", type=whole(1), metavar="N", help="messages that a consumer may hold (default: 10)")
+    parser.add_argument("--max-depth", type=whole(1), metavar="N", help="messages that the queue holds (default: 100000)")
     parser.add_argument(
-        "--overflow", choices=["reject", "discard", "spill"], help="beyond it: refuse, drop, or keep anyway (default: reject)"
+        "--overflow",
+        choices=["reject", "discard", "spill"],
+        help="beyond --max-depth: refuse, drop, or spill (default: reject)",
     )
-    parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="room for dead letters; 0: none (default: 10000)")
+    parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="dead letters kept; 0: none (default: 10000)")
 
 
 def _add_terms(parser: Parser) -> None:
     add_source(parser)
     parser.add_argument("--type", choices=KINDS, default="text", help="what the payload is (default: text)")
     parser.add_argument(
-        "--header", type=pair, action="append", default=[], metavar="NAME=VALUE", help="goes with every message; give several"
+        "--header",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header; repeat it for several",
     )
     parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="0 to 9, 9 is consumed first (default: the queue's)")
-    parser.add_argument("--delay", type=duration, metavar="DURATION", help="nobody gets it before that")
-    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="nobody gets it after that (default: the queue's)")
+    parser.add_argument("--delay", type=duration, metavar="DURATION", help="deliver it after this time")
+    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="deliver it before this time (default: the queue's)")
     parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="of these messages (default: the queue's)")
 
 

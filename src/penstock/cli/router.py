@@ -53,7 +53,7 @@ def configure(parser: Parser) -> None:
     check = verbs.add("check", "check a configuration, and say what it would change", run_check)
     _add_places(check)
     check.add_argument("--data-dir", metavar="PATH", type=Path, default=DATA_DIR, help=f"of the router (default: {DATA_DIR})")
-    check.add_argument("--json", action="store_true", help="for programs")
+    check.add_argument("--json", action="store_true", help="print JSON, for programs")
 
     _add_status(verbs)
 
@@ -184,7 +184,7 @@ def _add_status(verbs: Verbs) -> None:
     status = verbs.add("status", "show how a router is: its pools, queues, breakers and warnings", run_status)
     seed = verbs.add("seed", "put messages on a router's queues, to try it out (needs --development there)", run_seed)
     for parser in (status, seed):
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
         parser.add_argument("--server", metavar="URL", help=f"the router's address (default: {SERVER_VARIABLE}, or {SERVER})")
         parser.add_argument(
             "--token", help=f"the caller's token, if the router asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"

@@ -95,7 +95,7 @@ def add_target(
     parser: argparse.ArgumentParser, *aliases: str, data_dir: str = "a data directory that no server has open"
 ) -> None:
     """Add the flags that say which broker is meant, and `--json`. `aliases` are other names for `--server`."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     group = parser.add_argument_group("where the messages are")
     place = group.add_mutually_exclusive_group()
     add_server(place, *aliases)

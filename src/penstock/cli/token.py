@@ -34,10 +34,10 @@ def configure(parser: Parser) -> None:
     create.add_argument(
         "--expires", metavar="DURATION", help="how long it is valid, as in 12h or 30d (default: until it is revoked)"
     )
-    create.add_argument("--json", action="store_true", help="for programs")
+    create.add_argument("--json", action="store_true", help="print JSON, for programs")
     create.set_defaults(run=run_create)
     show = commands.add_parser("list", help="show every token, without secrets", description="Show every token, without secrets.")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show.add_argument("--json", action="store_true", help="print JSON, for programs")
     show.set_defaults(run=run_list)
     revoke = commands.add_parser("revoke", help="make tokens worthless at once", description="Make tokens worthless at once.")
     revoke.add_argument("ids", metavar="ID", nargs="+", help="the id that `penstock token list` shows")

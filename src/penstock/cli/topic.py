@@ -39,7 +39,7 @@ def configure(parser: Parser) -> None:
         type=optional(duration),
         required=True,
         metavar="DURATION",
-        help="keep messages for this long for a seek, also those that everybody acked; none: only until they are acked",
+        help="keep messages for DURATION so that a seek can replay them, acked ones too; none: only until they are acked",
     )
     show = verbs.add("show", "show a topic and its subscriptions", run_show)
     show.add_argument("name", metavar="NAME")

@@ -231,7 +231,7 @@ def spark_read(tracer: Tracer) -> Walks:
         topics.publish("orders", [Message(b"one dozen")])
         source = PenstockDataSource({"endpoint": server.url, "subscribe": "orders"})
         schema = types.StructType()
-        for column in source.schema().split(", "):
+        for column in str(source.schema()).split(", "):
             name, kind, *rest = column.split(" ")
             schema = schema.add(name, kinds[kind], not rest)
         for _ in range(REPEATS + 1):

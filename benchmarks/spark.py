@@ -151,7 +151,8 @@ class Flow:
                 self._times.append((self.published, int(last[:14], 16) / SECOND))
             if time.time() - self._looked >= self.LOOK:
                 self._looked = time.time()
-                _, self.archived = self._table.watermark().get(STREAM, (0, 0))
+                streams = self._table.watermark().streams
+                self.archived = streams[STREAM].offset if STREAM in streams else 0
                 self._marks.append((self.archived, time.time()))
             self._due += self.BATCH / 1_000
             time.sleep(max(self._due - time.time(), 0))

@@ -131,13 +131,13 @@ class PipelineDemo:
         started = monotonic()
         job = await self._start("run", "--endpoint", server.url, *FLAGS)
         try:
-            await _until(lambda: bool(self._files()), PATIENCE, "the first rows are in the lake", job)
+            await _until(lambda: bool(self.archived()), PATIENCE, "the first rows are in the lake", job)
             screen.say(f"The first rows were in the lake after {(monotonic() - started) / SECOND:.0f} s, Spark's start included.")
             counts, rows = [0], []
             for _ in range(LOOKS):
                 await _until(lambda: len(self.archived()) > counts[-1], PATIENCE, "the lake grows while orders come in", job)
                 counts.append(len(self.archived()))
-                rows.append([f"{traffic.published:,}", f"{counts[-1]:,}", len(self._files()), self._lag(server)])
+                rows.append([f"{traffic.published:,}", f"{counts[-1]:,}", self._files(), self._lag(server)])
             screen.table(["published", "in the lake", "files", "lag of archive-messages"], rows)
             screen.proves("the lake grew while orders came in", counts == sorted(set(counts)), counts)
         finally:
@@ -196,17 +196,18 @@ class PipelineDemo:
         screen.proves(f"the same as a plot, for a browser: {self._page.name}", code == 0 and self._page.exists(), errors)
 
     def archived(self) -> list[str]:
-        """The ids of the orders in the lake, as any reader of Parquet finds them."""
-        import pyarrow.parquet as pq  # noqa: PLC0415  # comes with Spark
+        """The ids of the orders in the lake, as any reader of Delta tables finds them."""
+        from deltalake import DeltaTable  # noqa: PLC0415  # comes with Spark
 
-        ids: list[str] = []
-        for path in self._files():
-            with suppress(FileNotFoundError):  # merged with others meanwhile
-                ids += pq.ParquetFile(path).read(["message_id"])["message_id"].to_pylist()
-        return ids
+        if not DeltaTable.is_deltatable(str(self.lake / "messages")):
+            return []
+        rows = DeltaTable(str(self.lake / "messages")).to_pyarrow_dataset().to_table(columns=["stream", "message_id"]).to_pylist()
+        return [row["message_id"] for row in rows if row["stream"] == "orders"]
 
-    def _files(self) -> list[Path]:
-        return [*(self.lake / "messages" / "stream=orders").glob("*/*.parquet")]
+    def _files(self) -> int:
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        return len(DeltaTable(str(self.lake / "messages")).file_uris())
 
     def _lag(self, server: Addressed) -> str:
         from penstock.log.http import HttpLog  # noqa: PLC0415  # needs pyarrow

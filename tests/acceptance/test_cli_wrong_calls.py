@@ -190,7 +190,7 @@ WITHOUT_SERVER = [
     ("pipeline archive --watermark 1m", 2, "penstock pipeline archive: unknown flag --watermark"),
     ("pipeline archive --interval fast", 2, "penstock pipeline archive: argument --interval: 'fast' is not a duration"),
     ("pipeline archive --conf x", 2, "penstock pipeline archive: argument --conf: 'x' is not name=value"),
-    (f"pipeline archive --lake= --server {GONE}", 2, "penstock: --lake is '', expected a directory"),
+    (f"pipeline archive --lake= --server {GONE}", 2, "penstock: --lake is '', expected a directory or a URL"),
     ("pipeline archive --data-dir nowhere", 2, "penstock: the data directory is 'nowhere', expected a directory that exists"),
     (f"pipeline archive --server {GONE}", 4, f"penstock: no connection to the server at {GONE}"),
     (f"pipeline run --endpoint {GONE}", 4, f"penstock: no connection to the server at {GONE}"),

@@ -26,8 +26,8 @@ KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "1"))
 def wait_for_commit(lake: Path, driver: Driver) -> None:
     """Until the lake has got something that it did not have, or the driver has died."""
     table = Lake(lake).table("messages")
-    before = table.state().version
-    wait_until(lambda: table.state().version > before, driver)
+    before = table.watermark().commits
+    wait_until(lambda: table.watermark().commits > before, driver)
 
 
 @pytest.mark.timeout(300 + 120 * KILLS)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from penstock import Message, MessageQueue
 from penstock.testing.server import LocalServer
@@ -41,7 +41,7 @@ def penstock(tmp_path: Path, server: LocalServer) -> Penstock:
 
 
 def rows(folder: Path) -> int:
-    return sum(pq.read_metadata(path).num_rows for path in folder.rglob("*.parquet"))
+    return int(DeltaTable(str(folder)).count())
 
 
 @pytest.mark.timeout(300)

@@ -11,6 +11,8 @@ import pytest
 
 from penstock.ids import message_id
 from penstock.pipeline.jobs.metrics import read_lives, transform
+from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.lake.writing import append
 from penstock.pipeline.schemas import EVENTS, LIFECYCLE, METRICS
 
 if TYPE_CHECKING:
@@ -192,18 +194,24 @@ def test_streams_give_each_window_once_with_what_both_of_them_say(spark: SparkSe
     assert found == {("orders", "s", "w", 0): (2, 0, 1, 10.0), ("orders", "s", "w", 60): (1, 1, 1, 30.0)}
 
 
-def test_lives_are_read_by_a_query_that_was_started_before_the_first_of_them(spark: SparkSession, tmp_path: Path) -> None:
-    table = tmp_path / "lifecycle"
-    table.mkdir()
-    lives = read_lives(spark, str(table), "parquet")
-    days = spark.createDataFrame([life(10, "acked", wait=10.0, work=1.0)], LIFECYCLE).selectExpr("*", "date'2026-05-01' as date")
-    days.write.mode("append").partitionBy("date").parquet(str(table))
+def test_lives_are_followed_from_before_the_first_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    table, shape = Lake(tmp_path).table("lifecycle"), SHAPES["lifecycle"]
+    table.create(shape)
+    lives = read_lives(spark, str(tmp_path))
+    query = lives.writeStream.format("memory").queryName("early_lives").start()
+    try:
+        for batch in range(3):
+            rows = spark.createDataFrame([life(10 + batch, "acked", wait=10.0, work=1.0)], LIFECYCLE)
+            append(rows, table, shape, day="updated_at", query="q", batch=batch)
+            query.processAllAvailable()
+            if batch == 1:
+                assert table.compact(1 << 20).files_after == 1, "merged rows are not new"
+    finally:
+        query.stop()
 
-    query = lives.writeStream.format("memory").queryName("early_lives").trigger(availableNow=True).start()
-
-    assert query.awaitTermination(60)
     rows = spark.table("early_lives")
-    assert (rows.columns, rows.count()) == (spark.createDataFrame([], LIFECYCLE).columns, 1)
+    assert (rows.columns, rows.count()) == (spark.createDataFrame([], LIFECYCLE).columns, 3)
+    assert spark.read.format("penstock").options(lake=str(tmp_path), table="lifecycle").load().count() == 3
 
 
 def run(spark: SparkSession, directory: Path, lives: Sequence[Any], events: Sequence[Any]) -> None:

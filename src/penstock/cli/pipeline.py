@@ -14,7 +14,7 @@ from penstock.cli import pipeline_run as options
 from penstock.cli.arguments import size, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
-from penstock.cli.pipeline_run import run_queries, spark_session
+from penstock.cli.pipeline_run import run_queries
 from penstock.errors import InvalidArgument
 from penstock.values.wording import count, octets, span
 
@@ -46,7 +46,6 @@ def configure(parser: Parser) -> None:
     compact.add_argument("--json", action="store_true", help="print JSON, for programs")
     options.add_lake(compact)
     compact.add_argument("--target-size", metavar="SIZE", type=size, default=128 << 20, help="of a file (128MiB)")
-    options.add_spark(compact)
 
     lifecycle = verbs.add("lifecycle", "make a row of the life of each message in each subscription", run_job)
     options.add_job(lifecycle)
@@ -84,17 +83,17 @@ def run_job(found: argparse.Namespace) -> int:
 
 def run_compact(found: argparse.Namespace) -> int:
     """Compact the lake."""
-    lake = options.lake_of(found)
-    options.check()
-    with spark_session(found, "compact") as spark:
-        report = _job("compact").compact(spark, lake, target_bytes=found.target_size)
+    report = _job("compact").compact(options.lake_of(found), target_bytes=found.target_size)
     if found.json:
-        say_json(report)
-    elif report.files_before == 0:
+        say_json(report._asdict())
+        return 0
+    if report.files_before == 0:
         say("nothing to compact")
     else:
         sizes = f"{octets(report.bytes_before)} became {octets(report.bytes_after)}"
-        say(f"made {report.files_after:,} of {count(report.files_before, 'file')}, {count(report.rows, 'row')}: {sizes}")
+        say(f"made {report.files_after:,} of {count(report.files_before, 'file')}: {sizes}")
+    if report.files_removed:
+        say(f"removed {count(report.files_removed, 'file')} that nobody has needed for a week")
     return 0
 
 

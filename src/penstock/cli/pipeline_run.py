@@ -56,13 +56,11 @@ def add_log(parser: argparse.ArgumentParser) -> None:
 
 def add_lake(parser: argparse.ArgumentParser) -> None:
     """Where the lake is."""
-    parser.add_argument("--lake", metavar="DIR", default=DEFAULT_LAKE, help=f"the lake's directory (default: {DEFAULT_LAKE})")
-
-
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """How the lake is written."""
     parser.add_argument(
-        "--format", metavar="NAME", default="parquet", help="of the lake's files, as Spark names it (default: parquet)"
+        "--lake",
+        metavar="PLACE",
+        default=DEFAULT_LAKE,
+        help=f"the lake: a directory, or s3://…, gs://… or az://… with options from the environment (default: {DEFAULT_LAKE})",
     )
 
 
@@ -70,7 +68,6 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     """What every job takes that reads the log and continues."""
     add_log(parser)
     add_lake(parser)
-    add_format(parser)
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="where Spark keeps its progress (default: _penstock/checkpoints in the lake)"
     )
@@ -125,6 +122,11 @@ def plan_of(found: argparse.Namespace) -> Plan:
     from penstock.pipeline.job import Plan  # noqa: PLC0415
 
     lake = lake_of(found)
+    if found.checkpoint is None and "://" in lake and not lake.startswith("file:"):
+        raise InvalidArgument(
+            f"--checkpoint is missing, and the lake is {lake}, expected a directory",
+            hint="Spark keeps its progress on a file system",
+        )
     return Plan(
         target=log_of(found),
         lake=lake,
@@ -132,7 +134,6 @@ def plan_of(found: argparse.Namespace) -> Plan:
         is_once=found.once,
         interval=interval(found.interval),
         streams=found.streams,
-        format=found.format,
         watermark=interval(getattr(found, "watermark", 600)),
         window=interval(getattr(found, "window", 60)),
         max_rows=found.max_rows,
@@ -141,10 +142,10 @@ def plan_of(found: argparse.Namespace) -> Plan:
 
 
 def lake_of(found: argparse.Namespace) -> str:
-    """The lake's directory; one on this machine with its whole path, since Spark's workers may run in other directories."""
+    """The place of the lake; a directory with its whole path, since Spark's workers may run in other directories."""
     lake: str = found.lake
     if not lake.strip():
-        raise InvalidArgument.of("--lake", lake, "a directory")
+        raise InvalidArgument.of("--lake", lake, "a directory or a URL")
     return lake if "://" in lake else os.path.abspath(lake)  # noqa: PTH100
 
 

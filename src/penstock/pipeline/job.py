@@ -41,7 +41,7 @@ class Plan:
 
     target: Target
     lake: str
-    """The lake's directory."""
+    """The lake: a directory, or the URL of an object store."""
     checkpoints: str
     """Where Spark keeps its progress; each query has a directory of its own below it."""
     is_once: bool = False
@@ -50,7 +50,6 @@ class Plan:
     """How often a batch begins, when there is something new; "0 seconds" is as soon as the last one is done."""
     streams: str = ".*"
     """A pattern of the streams that matter."""
-    format: str = "parquet"
     watermark: str = "10 minutes"
     """How late an event may come and still count where it belongs."""
     window: str = "1 minute"

@@ -21,6 +21,10 @@ RECENT = 10 * SECOND
 """What a rate is an average of."""
 
 
+FETCHED: dict[tuple[str | None, int], int] = {}
+"""Rows that a job of this process has fetched past Spark, which does not count them, by the name of the query and the batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What Spark says after a batch, or now and then when there is nothing to do."""
@@ -38,12 +42,14 @@ class Report:
 
 def report_of(progress: Mapping[str, Any]) -> Report:
     """A report of a `StreamingQueryProgress`, given as the mapping of its JSON."""
-    lags = [_behind(source.get("endOffset"), source.get("latestOffset")) for source in progress.get("sources", ())]
+    sources = progress.get("sources", ())
+    fetched = FETCHED.get((progress.get("name"), progress["batchId"]))
+    lags = [_behind(source.get("endOffset"), source.get("latestOffset")) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return Report(
         batch=progress["batchId"],
         at=progress["timestamp"],
-        rows=progress.get("numInputRows") or 0,
+        rows=progress.get("numInputRows") or (_moved(sources) if fetched is None else fetched),
         seconds=(progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
         lag=sum(known) if known else None,
         state=sum(operator.get("numRowsTotal", 0) for operator in progress.get("stateOperators", ())),
@@ -90,6 +96,16 @@ def _behind(end: object, latest: object) -> int | None:
     if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
         return None
     return sum(max(_offset(value) - _offset(end.get(stream, 0)), 0) for stream, value in latest.items())
+
+
+def _moved(sources: Sequence[Mapping[str, Any]]) -> int:
+    """How many offsets a batch has of Penstock sources: none of a stream that it has only just found."""
+    found = 0
+    for source in sources:
+        start, end = source.get("startOffset"), source.get("endOffset")
+        if isinstance(start, Mapping) and isinstance(end, Mapping):
+            found += sum(max(_offset(value) - _offset(start[stream]), 0) for stream, value in end.items() if stream in start)
+    return found
 
 
 def _offset(value: object) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -24,12 +23,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.durations import FOREVER
-from penstock.errors import InvalidArgument, NotFound
+from penstock.errors import InvalidArgument
 from penstock.log.log import Log, StreamSpan
 from penstock.pipeline.core import offsets as rules
 from penstock.pipeline.core.filters import ANYTHING, Condition, RowFilter, prune, wanted
-from penstock.pipeline.core.offsets import LostData, overtaken
-from penstock.pipeline.core.options import EARLIEST, LAKE, LATEST, LOG, Kind, SourceOptions
+from penstock.pipeline.core.offsets import LostData
+from penstock.pipeline.core.options import EARLIEST, LATEST, Kind, SourceOptions
 from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.scan import Part, arrow_schema, find, open_source, parts, scan
 
@@ -58,12 +57,12 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
         """The tasks, for the log as it is now."""
         options = self._options
-        with nullcontext() if options.storage == LAKE else closing(open_source(options)) as log:
-            holdings = ReadableStreams(options, log)
-            pieces, losses = _ranges(options, holdings)
-            archived, live, gaps = holdings.split(_pruned(pieces, self._place, holdings))
-        _report(losses + gaps, is_strict=options.is_strict)
-        return [*parts(options, live, archived)]
+        with closing(open_source(options)) as log:
+            spans = find(log, options)
+            pieces, losses = _ranges(options, log, spans)
+            pieces = _pruned(pieces, self._place, log)
+        _report(losses, is_strict=options.is_strict)
+        return [*parts(options, pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
@@ -110,25 +109,25 @@ def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
                 yield Condition(path[0], op, value)
 
 
-def _ranges(options: SourceOptions, holdings: ReadableStreams) -> tuple[list[OffsetRange], list[LostData]]:
+def _ranges(options: SourceOptions, log: Log, spans: Mapping[str, StreamSpan]) -> tuple[list[OffsetRange], list[LostData]]:
     """What the options ask for, and what of it is gone."""
     found = []
     for bound, default in ((options.start, EARLIEST), (options.stop, LATEST)):
-        times = rules.times(holdings.spans, bound)
-        found.append(rules.place(holdings.spans, bound, default, holdings.offsets_at(times) if times else {}))
+        times = rules.times(spans, bound)
+        found.append(rules.place(spans, bound, default, log.offsets_at(times) if times else {}))
     (starts, early), (stops, late) = found
     for stream in sorted(starts):
         kinds = {options.start.of(stream, EARLIEST).kind, options.stop.of(stream, LATEST).kind}
         if starts[stream] > stops[stream] and kinds == {Kind.OFFSET}:
             raise InvalidArgument.of("startingOffsets", {stream: starts[stream]}, f"not more than endingOffsets, {stops[stream]}")
-    return rules.pieces_between(holdings.spans, starts, stops), early + late
+    return rules.pieces_between(spans, starts, stops), early + late
 
 
-def _pruned(pieces: list[OffsetRange], want: RowFilter, holdings: ReadableStreams) -> list[OffsetRange]:
-    """Without the ranges that hold no requested rows."""
+def _pruned(pieces: list[OffsetRange], want: RowFilter, log: Log) -> list[OffsetRange]:
+    """Without the ranges in which nothing is wanted."""
     pieces = [piece for piece in pieces if want.streams is None or piece.stream in want.streams]
-    since = holdings.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
-    until = holdings.offsets_at({piece.stream: want.until for piece in pieces}) if pieces and want.until < FOREVER else {}
+    since = log.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
+    until = log.offsets_at({piece.stream: want.until for piece in pieces}) if pieces and want.until < FOREVER else {}
     return prune(pieces, want, since=since, until=until)
 
 
@@ -137,70 +136,3 @@ def _report(losses: list[LostData], *, is_strict: bool) -> None:
         rules.check(losses)
     for loss in losses:
         logger.warning("skipped: %s", loss.text)
-
-
-class ReadableStreams:
-    """Everything that the options let a reader see, as of one moment. Without a log: `storage` is lake."""
-
-    def __init__(self, options: SourceOptions, log: Log | None) -> None:
-        self._options = options
-        self._log = log
-        self._live = {} if log is None else find(log, options)
-        lake = None if options.storage == LOG else options.lake
-        self._archived = {} if lake is None else _archived(options, lake, None if log is None else self._live)
-        self.spans = {stream: self._joined(stream) for stream in self._live | self._archived}
-
-    def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
-        """For every stream the first offset at or after an instant, wherever it is; its end when there is none."""
-        found: dict[str, int] = {}
-        old = {stream: at for stream, at in times.items() if stream in self._archived}
-        if old:
-            from penstock.pipeline.lake import reading  # noqa: PLC0415  # most reads have nothing to do with a lake
-
-            assert self._options.lake is not None, "something is archived there"
-            found = reading.offsets_at(self._options.lake, self._options.view, old)
-        if self._log is not None:
-            new = {stream: at for stream, at in times.items() if stream not in found or found[stream] >= self._archive(stream)[1]}
-            found |= self._log.offsets_at(new) if new else {}
-        return found
-
-    def split(self, pieces: Sequence[OffsetRange]) -> tuple[list[OffsetRange], list[OffsetRange], list[LostData]]:
-        """Which parts of pieces are read from the lake, which from the log, and which are in neither."""
-        archived: list[OffsetRange] = []
-        live: list[OffsetRange] = []
-        losses: list[LostData] = []
-        for piece in pieces:
-            first, last = self._archive(piece.stream)
-            archived.append(piece._replace(start=max(piece.start, first), stop=min(piece.stop, last)))
-            for part in (piece._replace(stop=min(piece.stop, first)), piece._replace(start=max(piece.start, last))):
-                if part.rows > 0:
-                    earliest = min(max(part.start, self._live[part.stream].earliest), part.stop)
-                    losses += [overtaken(part.stream, part.start, earliest)] if part.start < earliest else []
-                    live.append(part._replace(start=earliest))
-        return [piece for piece in archived if piece.rows > 0], [piece for piece in live if piece.rows > 0], losses
-
-    def _archive(self, stream: str) -> tuple[int, int]:
-        """The offsets of a stream that are in the lake, the second excluded."""
-        span = self._archived.get(stream)
-        return (0, 0) if span is None else (span.earliest, span.latest)
-
-    def _joined(self, stream: str) -> StreamSpan:
-        live, old = self._live.get(stream), self._archived.get(stream)
-        if live is None or old is None:
-            found = live or old
-            assert found is not None, "a name of one of the two"
-            return found
-        return msgspec.structs.replace(live, earliest=min(old.earliest, live.earliest), latest=max(old.latest, live.latest))
-
-
-def _archived(options: SourceOptions, lake: str, live: Mapping[str, StreamSpan] | None) -> dict[str, StreamSpan]:
-    """What the lake holds of the streams that are read. Of a stream that was made again since, the archive is of another one."""
-    from penstock.pipeline.lake import reading  # noqa: PLC0415  # most reads have nothing to do with a lake
-
-    held = {span.stream: span for span in reading.archived(lake, options.view) if options.matches(span.stream)}
-    if live is not None:
-        return {stream: span for stream, span in held.items() if stream in live and live[stream].number == span.number}
-    missing = [stream for stream in options.streams or () if options.is_messages and stream not in held]
-    if missing:
-        raise NotFound(f"{missing[0]} in the lake {lake}")
-    return held

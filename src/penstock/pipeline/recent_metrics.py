@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow.dataset as ds
+
 from penstock.errors import FailedPrecondition
-from penstock.pipeline.lake.reading import open_file
-from penstock.pipeline.lake.table import Lake, Table
+from penstock.pipeline.lake.table import Lake
 
 METRICS = "metrics"
 HINT = "`penstock pipeline run` makes them; a window is there when its end and the watermark have passed"
@@ -20,28 +20,18 @@ def recent(lake: str, minutes: float) -> list[dict[str, Any]]:
     Not before now: a window is there when the watermark has passed it.
     """
     table = Lake(lake).table(METRICS)
-    if not table.files():
+    days = sorted({file["partition.date"] for file in table.files()}, reverse=True)
+    if not days:
         raise FailedPrecondition(f"there are no metrics in the lake {lake}", hint=HINT)
+    dataset = table.delta.to_pyarrow_dataset(filesystem=table.storage())
     ends: list[datetime] = []
     rows: list[dict[str, Any]] = []
-    for day in _days(table):
-        rows += day
-        ends.append(max(row["window_end"] for row in day))
-        if min(row["window_end"] for row in day) <= ends[0] - timedelta(minutes=minutes):
+    for day in days:
+        found = dataset.to_table(filter=ds.field("date") == day).drop_columns(["date"]).to_pylist()
+        rows += found
+        ends.append(max(row["window_end"] for row in found))
+        if min(row["window_end"] for row in found) <= ends[0] - timedelta(minutes=minutes):
             break  # days come newest first: those before have nothing to add
     after = max(ends) - timedelta(minutes=minutes)
     wanted = [row for row in rows if row["window_end"] > after]
     return sorted(wanted, key=lambda row: (row["window_start"], row["stream"], row["subscription"] or "", row["consumer"] or ""))
-
-
-def _days(table: Table) -> Iterator[list[dict[str, Any]]]:
-    """All rows of a day, for each day that has some, the newest first."""
-    files = sorted(table.files(), key=lambda file: file.date)
-    for day in sorted({file.date for file in files}, reverse=True):
-        rows: list[dict[str, Any]] = []
-        for file in files:
-            if file.date == day:
-                with open_file(table, file) as opened:
-                    rows += opened.read().to_pylist()
-        if rows:
-            yield rows

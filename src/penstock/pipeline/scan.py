@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, StreamReplaced
 from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
+from penstock.pipeline.arrow_types import TYPES
 from penstock.pipeline.core.offsets import LostData, Position, beyond, by_name, check, deleted, overtaken, replaced
-from penstock.pipeline.core.options import DEAD_LETTERS, MESSAGES, SourceOptions, column_names
+from penstock.pipeline.core.options import DEAD_LETTERS, LAKE, LOG, MESSAGES, SourceOptions, column_names
 from penstock.pipeline.core.planning import OffsetRange, plan
 
 if TYPE_CHECKING:
@@ -33,27 +34,24 @@ CURSOR_SECONDS = 2.0
 
 Read = Callable[[int, int], Iterator[pa.RecordBatch]]
 
-_TYPES = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "tinyint": pa.int8(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
-
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads: ranges of the log, and ranges of the lake."""
+    """What one task reads: ranges of streams."""
 
     pieces: tuple[OffsetRange, ...]
-    archived: tuple[OffsetRange, ...] = ()
 
 
 def open_source(options: SourceOptions) -> Log:
-    return open_log(endpoint=options.endpoint, path=options.path, token=options.token, project=options.project)
+    """The log that the options name, the lake, or both as one."""
+    log = None
+    if options.storage != LAKE:
+        log = open_log(endpoint=options.endpoint, path=options.path, token=options.token, project=options.project)
+        if options.storage == LOG:
+            return log
+    from penstock.pipeline.lake.reading import LakeLog  # noqa: PLC0415  # most reads have nothing to do with a lake
+
+    return LakeLog(options, log)
 
 
 def open_cursors(options: SourceOptions) -> WritableLog:
@@ -80,24 +78,20 @@ def find_present(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
         return by_name(log.spans(pattern=pattern), is_messages=True)
 
 
-def parts(options: SourceOptions, pieces: Sequence[OffsetRange], archived: Sequence[OffsetRange] = ()) -> list[Part]:
-    """The tasks that read some ranges of the log, and some of the lake."""
-    cut = partial(
-        plan,
-        cores=max(2, len(os.sched_getaffinity(0))),
-        min_partitions=options.min_partitions,
-        max_rows=options.max_partition_rows,
-    )
-    return [Part((), tuple(part)) for part in cut(archived)] + [Part(tuple(part)) for part in cut(pieces)]
+def parts(options: SourceOptions, pieces: Sequence[OffsetRange]) -> list[Part]:
+    """The tasks that read some ranges."""
+    cores = max(2, len(os.sched_getaffinity(0)))
+    planned = plan(pieces, cores=cores, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
+    return [Part(tuple(part)) for part in planned]
 
 
 def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
     """The Arrow schema of Spark's, which may be that of the source or, when a user gives one, some of its columns."""
     known = column_names(options.view)
     for field in schema.fields:
-        if field.name not in known or field.dataType.simpleString() not in _TYPES:
+        if field.name not in known or field.dataType.simpleString() not in TYPES:
             raise InvalidArgument.of("schema", field.simpleString(), f"columns of {options.view}: {', '.join(known)}")
-    return pa.schema([pa.field(field.name, _TYPES[field.dataType.simpleString()], field.nullable) for field in schema.fields])
+    return pa.schema([pa.field(field.name, TYPES[field.dataType.simpleString()], field.nullable) for field in schema.fields])
 
 
 def scan(
@@ -113,15 +107,6 @@ def scan(
     `keys`: of messages only those with one of these ordering keys. `streams`: of events only those of these streams.
     """
     streams = None if options.is_messages else streams
-    if part.archived:
-        from penstock.pipeline.lake import reading  # noqa: PLC0415  # most reads have nothing to do with a lake
-
-        assert options.lake is not None, "checked with the options"
-        for piece in part.archived:
-            rows = reading.read(options.lake, options.view, piece, columns=schema.names, keys=keys, streams=streams)
-            yield from _fit(rows, schema)
-    if not part.pieces:
-        return
     log = open_source(options)
     try:
         for piece in part.pieces:

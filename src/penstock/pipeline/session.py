@@ -36,6 +36,7 @@ INSTALL = how_to_install("spark")
 PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "pyspark": ((4, 2), (5,), "from 4.2 up to 5"),
     "pyarrow": ((18,), (1_000,), "18 or newer"),
+    "deltalake": ((1, 6), (2,), "from 1.6 up to 2"),
     "pandas": ((2, 2), (3,), "from 2.2 up to 3, which PySpark does not know"),
 }
 """The oldest version that will do, and the first that will not."""

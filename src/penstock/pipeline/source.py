@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
-from penstock.pipeline.core.options import schema_of, source_options
+from penstock.pipeline.core.options import schema_of, source_options, table_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,12 +21,20 @@ class PenstockDataSource(DataSource):
         """What is written in `format`."""
         return "penstock"
 
-    def schema(self) -> str:
-        """The columns of the view."""
+    def schema(self) -> str | StructType:
+        """The columns of the view, or of the table."""
+        if table := table_options(self.options):
+            from penstock.pipeline.table_reader import table_schema  # noqa: PLC0415  # most reads have nothing to do with a lake
+
+            return table_schema(table)
         return schema_of(source_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        if table := table_options(self.options):
+            from penstock.pipeline.table_reader import TableReader  # noqa: PLC0415
+
+            return TableReader(table, schema)
         from penstock.pipeline.reader import BatchReader, PruningReader  # noqa: PLC0415
 
         options = source_options(self.options)
@@ -34,6 +42,10 @@ class PenstockDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
+        if table := table_options(self.options):
+            from penstock.pipeline.table_reader import TableStreamReader  # noqa: PLC0415
+
+            return TableStreamReader(table, schema)
         from penstock.pipeline.stream_reader import StreamReader  # noqa: PLC0415
 
         return StreamReader(source_options(self.options), schema)

@@ -1,466 +1,182 @@
-"""A table on a disk that may stop at any operation: every row is there once, and the directory is what the manifest says."""
+"""A table of the lake: a commit happens once or not at all, whoever repeats it; what readers need is kept."""
 
 from __future__ import annotations
 
-import errno
-import shutil
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from deltalake import DeltaTable
 
-from penstock.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument
-from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.lake import table as table_module
-from penstock.pipeline.lake.files import HIDDEN, Disk, Lock
-from penstock.pipeline.lake.table import GRACE, Lake, Staged, Table
-from penstock.testing import ManualClock
+from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument
+from penstock.pipeline.lake.table import ARCHIVE, KEPT_DAYS, SHAPES, ArchivedSpan, Lake, Watermark, lake_address, local_path
+from tests.unit.pipeline.lakes import messages, offsets, store, write
 
-DAY = "2026-01-31"
+DAY = 86_400
 
 
-class Killed(BaseException):
-    """The process is gone: no handler may go on."""
+def test_a_lake_is_a_path_a_file_url_or_an_object_store(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | Path, str]] = [
+        ("/data/lake", "/data/lake"),
+        ("/data/./x/../lake/", "/data/lake"),
+        ("file:/data/lake", "/data/lake"),
+        ("file:///data/my%20lake", "/data/my lake"),
+        ("file://localhost/data", "/data"),
+        (Path("/data/a:b"), "/data/a:b"),
+        ("s3://bucket/lake/", "s3://bucket/lake"),
+        ("gs://bucket", "gs://bucket"),
+        ("az://container/lake", "az://container/lake"),
+    ]
+    for given, address in cases:
+        with subtests.test(given=given):
+            assert lake_address(given) == address
 
 
-class DyingDisk(Disk):
-    """A disk whose process is killed before its operation number `life`; from then on nothing happens any more."""
-
-    def __init__(self, life: int) -> None:
-        self.life = life
-
-    def _step(self) -> None:
-        self.life -= 1
-        if self.life < 0:
-            raise Killed
-
-    def _write(self, path: Path, content: bytes) -> None:
-        self._step()
-        path.write_bytes(content[: len(content) // 2])
-        self._step()
-        super()._write(path, content)
-
-    def make(self, path: Path) -> None:
-        self._step()
-        super().make(path)
-
-    def move(self, source: Path, target: Path) -> bool:
-        self._step()
-        return super().move(source, target)
-
-    def sync(self, path: Path) -> None:
-        self._step()
-        super().sync(path)
-
-    def remove(self, path: Path) -> None:
-        self._step()
-        super().remove(path)
+def test_a_relative_path_is_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lake_address("lake") == str(tmp_path / "lake")
 
 
-class FailingDisk(DyingDisk):
-    """A disk on which operation number `life` fails, and no other: full for a moment, say."""
-
-    def _step(self) -> None:
-        self.life -= 1
-        if self.life == -1:
-            raise OSError(errno.ENOSPC, "no space left on device")
-
-
-def rows_of(path: Path) -> list[str]:
-    return path.read_text().splitlines()
+def test_other_places_are_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["", "s3://", "hdfs:///lake", "file://other-host/lake", "file:relative", "dbfs:/x", "a\0b", 7, None]
+    for given in cases:
+        with subtests.test(given=given), pytest.raises(InvalidArgument, match="lake"):
+            lake_address(given)
+    with pytest.raises(InvalidArgument, match="checkpoint is 's3://bucket', expected the path of a directory, or a file: URL"):
+        local_path("s3://bucket", "checkpoint")
+    with pytest.raises(InvalidArgument, match="table"):
+        Lake("lake").table("../x")
 
 
-def staged(table: Table, stream: str, number: int, first: int, stop: int) -> Staged:
-    path = table.stage() / f"{first}.zstd.txt"
-    path.write_text("".join(f"{stream} {number} {offset}\n" for offset in range(first, stop)))
-    return Staged(path, stop - first, DAY, stream, number, first, stop - 1)
+def test_a_lake_with_a_manifest_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    commit = tmp_path / "_penstock" / "messages" / f"{7:020}.json"
+    commit.parent.mkdir(parents=True)
+    commit.write_text("{}")
 
-
-def append(table: Table, stop: int, *, stream: str = "orders", number: int = 7) -> None:
-    base = table.watermark()
-    before = base.get(stream, Position(number, 0))
-    first = before.offset if before.number == number else 0
-    table.commit([staged(table, stream, number, first, stop)], watermark={stream: Position(number, stop)}, base=base)
-
-
-def compact(table: Table) -> None:
-    files = table.files("orders")[:2]
-    if len(files) == 2:
-        path = table.stage() / "whole.zstd.txt"
-        path.write_text("".join((table.lake / file.path).read_text() for file in files))
-        whole = Staged(path, sum(file.rows for file in files), DAY, "orders", 7, files[0].first, files[1].last)
-        table.commit([whole], remove=[file.path for file in files])
-
-
-def listed(table: Table) -> set[str]:
-    return {str(path.relative_to(table.lake)) for path in table.root.rglob("*") if path.is_file()}
-
-
-def left(table: Table) -> list[Path]:
-    return [path for path in (table.lake / HIDDEN / "staging").rglob("*") if path.is_file()]
-
-
-def check_at_rest(lake: Path) -> Table:
-    """All rows below the watermark are there, once; the directory is the manifest; nothing is left in staging."""
-    table = Lake(lake).table("messages")
-    table.recover()
-    table.close()
-    files = table.files()
-    assert listed(table) == {file.path for file in files}
-    assert left(table) == []
-    for file in files:
-        assert (lake / file.path).stat().st_size == file.bytes
-    found = Counter(row for file in files for row in rows_of(lake / file.path))
-    wanted = Counter(
-        f"{stream} {position.number} {offset}"
-        for stream, position in table.watermark().items()
-        for offset in range(position.offset)
-    )
-    assert found == wanted
-    return table
-
-
-def two_commits(lake: Path) -> Path:
-    """A lake with five rows in two files."""
-    with Lake(lake).table("messages") as table:
-        append(table, 3)
-        append(table, 5)
-    return lake
-
-
-def die(table: Table) -> None:
-    """What the kernel does for a process that ends."""
-    if table._lock is not None:
-        table._lock.release()
-
-
-def test_what_was_committed_is_there_under_its_final_name(tmp_path: Path) -> None:
-    with Lake(tmp_path).table("messages") as table:
-        append(table, 3)
-        append(table, 5)
-        append(table, 2, stream="a/b")
-
-        assert table.watermark() == {"orders": (7, 5), "a/b": (7, 2)}
-        assert [(file.first, file.last) for file in table.files("orders")] == [(0, 2), (3, 4)]
-        assert [file.path for file in table.files("a/b")] == [
-            "messages/stream=a%2Fb/date=2026-01-31/part-0000000003-00000.zstd.txt"
-        ]
-        assert listed(table) == {file.path for file in table.files()}
-    check_at_rest(tmp_path)
+    with pytest.raises(FailedPrecondition, match="format of an older version") as caught:
+        Lake(tmp_path)
+    assert "archive into a new directory" in str(caught.value.hint)
 
 
 def test_a_new_lake_is_empty_and_reading_makes_nothing(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    table = Lake(lake).table("messages")
+    table = Lake(tmp_path / "lake").table("messages")
 
-    assert table.watermark() == {}
+    assert table.watermark() == Watermark(0, {})
     assert table.files() == []
-    table.recover()
-    assert not lake.exists()
+    assert Lake(tmp_path / "lake").tables() == []
+    with pytest.raises(FailedPrecondition, match="there is no table"):
+        _ = table.delta
+    assert not (tmp_path / "lake").exists()
 
 
-@pytest.mark.parametrize("operation", ["append", "compact", "recover", "fold"])
-def test_killed_at_every_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
-    """Whatever the disk did last: what was there stays, what was decided is finished, what was not is gone."""
-    template = two_commits(tmp_path / "template")
-    for life in range(200):
-        lake = tmp_path / str(life)
-        shutil.copytree(template, lake)
-        if operation == "recover":
-            half = Lake(lake, disk=DyingDisk(14)).table("messages")
-            with pytest.raises(Killed):
-                append(half, 9)
-            die(half)
-        if operation == "fold":
-            monkeypatch.setattr(table_module, "FOLD", 3)
-        victim = Lake(lake, disk=DyingDisk(life)).table("messages")
-        try:
-            if operation == "recover":
-                victim.recover()
-            elif operation == "compact":
-                compact(victim)
-            else:
-                append(victim, 9)
-        except Killed:
-            is_over = False
-        else:
-            is_over = True
-        die(victim)
-        monkeypatch.undo()
-        table = check_at_rest(lake)
-        assert table.watermark()["orders"].offset in {5, 9}
-        if is_over:
-            break
-        shutil.rmtree(lake)
-    else:
-        pytest.fail("it never came to its end")
-    assert life > 5, "the operations were counted"
-
-
-@pytest.mark.parametrize("operation", ["append", "compact", "fold"])
-def test_a_disk_that_fails_at_any_operation_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
-) -> None:
-    """The writer lives on, and clears away what it staged: not what the manifest has already."""
-    template = two_commits(tmp_path / "template")
-    for life in range(200):
-        lake = tmp_path / str(life)
-        shutil.copytree(template, lake)
-        if operation == "fold":
-            monkeypatch.setattr(table_module, "FOLD", 3)
-        failing = FailingDisk(life)
-        with suppress(OSError), Lake(lake, disk=failing).table("messages") as victim:
-            try:
-                compact(victim) if operation == "compact" else append(victim, 9)
-            finally:
-                for folder in (lake / HIDDEN / "staging" / "messages").glob("*/*/"):
-                    victim.discard(folder)
-        monkeypatch.undo()
-        assert check_at_rest(lake).watermark()["orders"].offset in {5, 9}
-        if failing.life >= 0:
-            break
-        shutil.rmtree(lake)
-    else:
-        pytest.fail("it never came to its end")
-    assert life > 5, "the operations were counted"
-
-
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(["append", "append", "compact", "again", "recover"]), st.integers(0, 60), st.integers(0, 1)),
-        max_size=14,
-    ),
-    fold=st.integers(1, 5),
-)
-def test_any_history_of_kills_leaves_every_row_once(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], fold: int
-) -> None:
-    """Two writers, each killed now and then in the middle of what it does, then started again; some see old versions."""
-    lake = tmp_path_factory.mktemp("lake")
-    writers: list[Table | None] = [None, None]
-    number, confirmed = 7, Position(0, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_module, "FOLD", fold)
-        for action, life, who in steps:
-            writer = writers[who]
-            if writer is None:
-                writer = writers[who] = Lake(lake, disk=DyingDisk(1 << 30)).table("messages")
-                writer.recover()
-            disk = writer._disk
-            assert isinstance(disk, DyingDisk)
-            disk.life = life
-            number += action == "again"
-            try:
-                if action in {"append", "again"}:
-                    if action == "again":  # the stream was deleted and made again; its old rows must not count as missing
-                        stream = f"other{number}"
-                        append(writer, 3, stream=stream)
-                    else:
-                        append(writer, writer.watermark().get("orders", Position(7, 0)).offset + 4)
-                        confirmed = max(confirmed, writer.watermark()["orders"])
-                elif action == "compact":
-                    writer.recover()
-                    compact(writer)
-                else:
-                    writer.recover()
-                disk.life = 1 << 30
-            except Killed:
-                die(writer)
-                writers[who] = None
-        for writer in writers:
-            if writer is not None:
-                writer.close()
-        table = check_at_rest(lake)
-        assert table.watermark().get("orders", Position(0, 0)) >= confirmed
-    shutil.rmtree(lake)
-
-
-def test_two_writers_that_made_the_same_rows(tmp_path: Path) -> None:
-    """Both read offsets 0 to 4; one of them is told so, and adds nothing."""
-    one, two = (Lake(tmp_path).table("messages") for _ in range(2))
-    first, second = staged(one, "orders", 7, 0, 5), staged(two, "orders", 7, 0, 5)
-    one.commit([first], watermark={"orders": Position(7, 5)}, base={})
-
-    with pytest.raises(Aborted, match="somebody else"):
-        two.commit([second], watermark={"orders": Position(7, 5)}, base={})
-    one.close()
-    two.close()
-    check_at_rest(tmp_path)
-
-
-def test_a_writer_of_other_streams_is_no_obstacle(tmp_path: Path) -> None:
-    one, two = (Lake(tmp_path).table("messages") for _ in range(2))
-    append(one, 3)
-    two.state()
-    append(one, 5)
-    append(two, 4, stream="bills")
-    append(one, 9)
-
-    assert two.watermark() == {"orders": (7, 9), "bills": (7, 4)}
-    one.close()
-    two.close()
-    check_at_rest(tmp_path)
-
-
-def test_a_recovery_leaves_a_writer_that_lives_alone(tmp_path: Path) -> None:
-    writer = Lake(tmp_path).table("messages")
-    waiting = staged(writer, "orders", 7, 0, 5)
-    Lake(tmp_path).table("messages").recover()
-
-    writer.commit([waiting], watermark={"orders": Position(7, 5)}, base={})
-    writer.close()
-    check_at_rest(tmp_path)
-
-
-def test_a_recovery_removes_what_a_dead_writer_left(tmp_path: Path) -> None:
-    writer = Lake(tmp_path).table("messages")
-    staged(writer, "orders", 7, 0, 5)
-    die(writer)
+def test_a_version_is_committed_once(tmp_path: Path) -> None:
+    """delta-rs itself takes a second commit of the same version: the table must ask before."""
     table = Lake(tmp_path).table("messages")
-    assert len(left(table)) == 2
-    table.recover()
-    assert left(table) == []
+    first, again, other = (write(tmp_path, "messages", messages("orders", range(5))) for _ in range(3))
+
+    assert table.commit(first, "app", 3)
+    assert not table.commit(again, "app", 3)
+    assert not Lake(tmp_path).table("messages").commit(again, "app", 2)
+    assert table.commit(other, "another", 0)
+    assert offsets(tmp_path) == sorted([*range(5)] * 2)
 
 
-def test_ten_thousand_commits_are_read_as_quickly_as_a_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "FOLD", 10)
-    with Lake(tmp_path).table("messages") as table:
-        for stop in range(1, 101):
-            append(table, stop)
-            if stop % 7 == 0:
-                compact(table)
-        home = tmp_path / HIDDEN / "messages"
-        assert len(list(home.iterdir())) < 25
-        reader = Lake(tmp_path).table("messages")
-        assert reader.watermark() == {"orders": (7, 100)}
-        assert len(reader._recent) < 10
-        append(table, 101)
-        assert reader.watermark() == {"orders": (7, 101)}, "a reader follows"
-    check_at_rest(tmp_path)
+def test_of_writers_at_once_each_version_is_taken_by_one(tmp_path: Path) -> None:
+    write(tmp_path, "messages", messages("orders", range(1)))
+    won: list[int] = []
+    start = threading.Barrier(4)
+
+    def run() -> None:
+        table = Lake(tmp_path).table("messages")
+        start.wait(30)
+        for version in range(12):
+            files = write(tmp_path, "messages", messages("orders", [version]))
+            if table.commit(files, "app", version):
+                won.append(version)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert sorted(won) == offsets(tmp_path)
+    assert set(won) <= set(range(12))
+    assert len(won) == len(set(won))
 
 
-def test_a_writer_that_slept_through_folds_does_not_take_an_old_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its next number is free again: the commit with it was folded and removed."""
-    monkeypatch.setattr(table_module, "FOLD", 5)
-    sleeper, busy = (Lake(tmp_path).table("messages") for _ in range(2))
-    append(sleeper, 1)
-    waiting = staged(sleeper, "bills", 7, 0, 5)
-    old = sleeper._numbers()
-    for stop in range(2, 30):
-        append(busy, stop)
-    state = sleeper._state
-    assert state.version == 1
-    assert not (tmp_path / HIDDEN / "messages" / f"{2:020}.json").exists()
-    answers = iter([old])  # what it saw before it fell asleep
-    real = sleeper._numbers
-    monkeypatch.setattr(sleeper, "_numbers", lambda: next(answers, None) or real())
+def test_how_far_the_archive_is_stays_known_under_other_commits(tmp_path: Path) -> None:
+    store(tmp_path, "orders", 0, 5)
+    store(tmp_path, "x" * 250, 0, 2)
+    table = Lake(tmp_path).table("messages")
+    for version in range(12):
+        assert table.commit(write(tmp_path, "messages", messages("more", [version])), "app", version)
 
-    commit = sleeper.commit([waiting], watermark={"bills": Position(7, 5)}, base={})
-    assert commit.version == 30
-    sleeper.close()
-    busy.close()
-    assert check_at_rest(tmp_path).watermark() == {"orders": (7, 29), "bills": (7, 5)}
+    known = Watermark(2, {"orders": ArchivedSpan(7, 0, 5), "x" * 250: ArchivedSpan(7, 0, 2)})
+    assert table.watermark() == Lake(tmp_path).table("messages").watermark() == known
 
 
-def test_readers_find_a_file_wherever_it_is(tmp_path: Path) -> None:
-    class Slow(Disk):
-        def move(self, source: Path, target: Path) -> bool:
-            seen.append([path for path in reader.places(reader.files()[0]) if path.exists()])
-            return super().move(source, target)
+def test_a_watermark_that_was_lost_is_told(tmp_path: Path) -> None:
+    table = Lake(tmp_path).table("messages")
+    assert table.commit(write(tmp_path, "messages", messages("orders", range(5))), ARCHIVE, 1)
 
-    seen: list[list[Path]] = []
-    reader = Lake(tmp_path).table("messages")
-    with Lake(tmp_path, disk=Slow()).table("messages") as table:
-        append(table, 3)
-        assert seen[0], "decided, not renamed yet"
-        old = reader.files()[0]
-        append(table, 5)
-        compact(table)
-    assert [rows_of(path) for path in reader.places(old) if path.exists()] == [[f"orders 7 {n}" for n in range(3)]]
+    with pytest.raises(DataLoss, match="commit 1 of the archive has left the log"):
+        table.watermark()
 
 
-def test_replaced_files_stay_for_an_hour(tmp_path: Path) -> None:
-    with Lake(tmp_path).table("messages") as table:
-        append(table, 3)
-        append(table, 5)
-        compact(table)
-    removed = tmp_path / HIDDEN / "removed"
-    made = max(path.stat().st_ctime_ns // 1000 for path in removed.rglob("*.txt"))
-    for late, wanted in ((GRACE - 1_000_000, 2), (GRACE + 1_000_000, 0)):
-        Lake(tmp_path, clock=ManualClock((made + late) / 1_000_000)).table("messages").recover()
-        assert len(list(removed.rglob("*.txt"))) == wanted
+def test_a_checkpoint_is_written_every_hundred_commits(tmp_path: Path) -> None:
+    table = Lake(tmp_path).table("messages")
+    files = write(tmp_path, "messages", messages("orders", range(1)))
+    for version in range(102):
+        assert table.commit(files if version == 0 else [], "app", version)
+
+    assert list((tmp_path / "messages" / "_delta_log").glob(f"{99:020}.checkpoint*.parquet"))
+    again = Lake(tmp_path).table("messages")
+    assert not again.commit(files, "app", 101), "applications are in the checkpoint"
+    assert offsets(tmp_path) == [0]
 
 
-def test_only_what_was_staged_here_can_be_committed(tmp_path: Path) -> None:
-    with Lake(tmp_path / "lake").table("messages") as table:
-        outside = tmp_path / "outside.txt"
-        outside.write_text("")
-        table.stage()
-        with pytest.raises(InvalidArgument, match="stage"):
-            table.commit([Staged(outside, 0, DAY)])
-        with pytest.raises(FailedPrecondition, match="gone"):
-            table.commit([Staged(table.stage() / "missing.txt", 0, DAY)])
-        assert table.state().version == 0
+def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    Lake(tmp_path).table("messages").create(SHAPES["events"])
+
+    with pytest.raises(FailedPrecondition, match="other columns"):
+        Lake(tmp_path).table("messages").create(SHAPES["messages"])
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda home: (home / f"{2:020}.json").unlink(), "hole after version 1"),
-        (lambda home: (home / f"{2:020}.json").write_text("{"), "not what was written"),
-        (lambda home: (home / f"{2:020}.json").write_text((home / f"{3:020}.json").read_text()), "from 1 to 3"),
-        (
-            lambda home: (home / f"{2:020}.json").write_text(
-                (home / f"{1:020}.json").read_text().replace('"version":1', '"version":2')
-            ),
-            "does not follow",
-        ),
-        (
-            lambda home: (home / f"{2:020}.json").write_text(
-                (home / f"{2:020}.json").read_text().replace('"format":1', '"format":2')
-            ),
-            "format 2",
-        ),
-    ],
-)
-def test_a_damaged_manifest_is_told_and_not_repaired(tmp_path: Path, damage: Callable[[Path], object], words: str) -> None:
-    with Lake(tmp_path).table("messages") as table:
-        for stop in (3, 5, 7):
-            append(table, stop)
-    damage(tmp_path / HIDDEN / "messages")
+def test_small_files_are_merged_and_nothing_else_changes(tmp_path: Path) -> None:
+    streams = ["orders", "a'b/%=", "x" * 250]
+    for stop in range(5, 25, 5):
+        for stream in streams:
+            store(tmp_path, stream, stop - 5, stop)
+    table = Lake(tmp_path).table("messages")
+    before, count = table.watermark(), len(table.files())
+    assert table.compact(1 << 20, min_files=99).files_before == 0
+    report = table.compact(1 << 20, min_files=2)
 
-    with pytest.raises(DataLoss, match=words):
-        Lake(tmp_path).table("messages").watermark()
+    assert table.watermark() == before
+    assert len(table.files()) == count - report.files_before + report.files_after
+    assert len(table.files("orders")) == 3, "one for each day"
+    assert len(table.files("x" * 250)) == 6, "its name is too long for a directory of delta-rs"
+    assert table.compact(1 << 20).files_before == 0, "nothing is left to do"
+    for stream in streams:
+        assert offsets(tmp_path, stream) == list(range(20))
 
 
-def test_a_file_that_somebody_took_away_is_told(tmp_path: Path) -> None:
-    with Lake(tmp_path).table("messages") as table:
-        append(table, 3)
-        (tmp_path / table.files()[0].path).unlink()
+def test_vacuum_keeps_for_a_week_what_readers_may_have_planned_with(tmp_path: Path) -> None:
+    for start in range(4):
+        store(tmp_path, "orders", start, start + 1)
+    table = Lake(tmp_path).table("messages")
+    reading = [DeltaTable(str(tmp_path / "messages")).to_pyarrow_dataset(), *write(tmp_path, "messages", messages("orders", [9]))]
+    table.compact(1 << 20)
+    old, young = (write(tmp_path, "messages", messages("orders", [9]))[0].path for _ in range(2))
+    now = (tmp_path / "messages" / old).stat().st_mtime
+    os.utime(tmp_path / "messages" / old, (now - (KEPT_DAYS + 1) * DAY,) * 2)
+    os.utime(tmp_path / "messages" / young, (now - (KEPT_DAYS - 1) * DAY,) * 2)
 
-        with pytest.raises(DataLoss, match="neither there nor"):
-            table.recover()
-
-
-@pytest.mark.parametrize("name", ["", "Messages", "a/b", "_penstock", "../x", "x" * 65])
-def test_names_of_tables_are_checked(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidArgument, match="table"):
-        Lake(tmp_path).table(name)
-
-
-def test_a_lock_that_was_removed_is_not_taken(tmp_path: Path) -> None:
-    path = tmp_path / "LOCK"
-    held = Lock.take(path)
-    assert held is not None
-    assert Lock.take(path) is None
-    path.unlink()
-    other = Lock.take(path)
-    assert other is not None
-    other.release()
-    held.release()
-    held.release()
-    assert Lock.take(tmp_path / "missing" / "LOCK") is None
+    assert table.vacuum() == 0
+    assert table.vacuum(is_full=True) == 1, "what a killed writer left more than a week ago"
+    assert not (tmp_path / "messages" / old).exists()
+    assert (tmp_path / "messages" / young).exists()
+    assert sorted(reading[0].to_table()["offset"].to_pylist()) == [0, 1, 2, 3], "a reader that began before the merge"
+    assert offsets(tmp_path) == [0, 1, 2, 3]

@@ -15,15 +15,18 @@ from penstock.pipeline.core.options import (
     LATEST,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
+    TABLE_OPTIONS,
     VIEWS,
     Bound,
     Kind,
     OptionReader,
     Point,
     SourceOptions,
+    TableOptions,
     column_names,
     schema_of,
     source_options,
+    table_options,
 )
 
 WHERE = {"endpoint": "http://127.0.0.1:8080", "subscribe": "orders"}
@@ -178,9 +181,7 @@ def test_options_of_spark_and_of_others_pass() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "given", [{"endingOffsets": "latest"}, {"endingTimestamp": "2026-01-01"}, {"storage": "lake", "lake": "x"}]
-)
+@pytest.mark.parametrize("given", [{"endingOffsets": "latest"}, {"endingTimestamp": "2026-01-01"}])
 def test_what_a_stream_cannot_have(given: dict[str, str]) -> None:
     options_of(**given).check_batch()
     with pytest.raises(InvalidArgument, match=r"a stream"):
@@ -192,6 +193,15 @@ def test_what_a_batch_read_cannot_have(given: dict[str, str]) -> None:
     options_of(**given).check_stream()
     with pytest.raises(InvalidArgument, match="in a batch read"):
         options_of(**given).check_batch()
+
+
+def test_a_table_of_the_lake_is_read_as_a_whole() -> None:
+    assert table_options({"lake": "somewhere", "TABLE": "lifecycle"}) == TableOptions("somewhere", "lifecycle")
+    assert table_options({"lake": "somewhere"}) is None
+    with pytest.raises(InvalidArgument, match="lake is missing"):
+        table_options({"table": "lifecycle"})
+    with pytest.raises(InvalidArgument, match="subscribe is 'orders', expected none beside table"):
+        table_options({"lake": "x", "table": "lifecycle", "subscribe": "orders"})
 
 
 def test_a_lake_alone_needs_no_broker() -> None:
@@ -243,6 +253,6 @@ def test_the_page_names_every_option_and_no_other() -> None:
     rows = re.findall(r"^\| `([A-Za-z]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     source, _, sink = PAGE.read_text(encoding="utf-8").partition("## Writing")
 
-    assert set(rows) == {*SOURCE_OPTIONS, *SINK_OPTIONS}
+    assert set(rows) == {*SOURCE_OPTIONS, *TABLE_OPTIONS, *SINK_OPTIONS}
     assert {name for name in SOURCE_OPTIONS if f"| `{name}` |" in source} == set(SOURCE_OPTIONS)
     assert {name for name in SINK_OPTIONS if f"| `{name}` |" in sink} == set(SINK_OPTIONS)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.durations import SECOND
-from penstock.pipeline.progress import QueryProgress, Report, report_of
+from penstock.pipeline.progress import FETCHED, QueryProgress, Report, report_of
 
 
 def progress(batch: int = 0, rows: int = 0, **others: Any) -> dict[str, Any]:
@@ -44,6 +44,16 @@ def test_lag_is_what_lies_between_the_end_of_the_batch_and_the_newest(subtests: 
     for end, latest, lag in cases:
         with subtests.test(end=end, latest=latest, lag=lag):
             assert report_of(progress(sources=[source(end, latest)])).lag == lag
+
+
+def test_rows_that_a_job_fetched_past_spark_are_counted_by_their_offsets() -> None:
+    moved = {"startOffset": {"orders": [3, 100]}, "endOffset": {"orders": [3, 120], "found": [4, 7]}}
+
+    assert report_of(progress(sources=[moved | {"latestOffset": None}])).rows == 20
+    assert report_of(progress(rows=5, sources=[moved])).rows == 5
+    assert report_of(progress(sources=[{"startOffset": None, "endOffset": {"orders": [3, 120]}}])).rows == 0
+    FETCHED["archive", 3] = 7
+    assert report_of(progress(3, name="archive", sources=[moved])).rows == 7
 
 
 def test_the_lag_of_several_sources_is_their_sum() -> None:

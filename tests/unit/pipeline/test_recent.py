@@ -7,43 +7,35 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import FailedPrecondition
-from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.lake.table import Lake, Staged
+from penstock.pipeline.arrow_types import arrow_schema
+from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.lake.writing import with_day, write_files
 from penstock.pipeline.recent_metrics import recent
+from penstock.pipeline.schemas import METRICS
 from tests.acceptance.command import Penstock
 
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
 NONE: dict[str, Any] = dict.fromkeys(
     ("subscription", "consumer", "wait_p50_ms", "wait_p99_ms", "processing_p50_ms", "processing_p99_ms")
 )
-ZERO = dict.fromkeys(("published", "acked", "redelivered", "dead_lettered"), 0)
-SCHEMA = pa.schema(
-    [("window_start", pa.timestamp("us", "UTC")), ("window_end", pa.timestamp("us", "UTC"))]
-    + [(name, pa.string()) for name in ("stream", "subscription", "consumer")]
-    + [(name, pa.int64()) for name in ZERO]
-    + [(name, pa.float64()) for name in NONE if name.endswith("_ms")]
-)
+ZERO = dict.fromkeys((field.name for field in arrow_schema(METRICS) if not field.nullable), 0)
 
 
 def window(minute: int, **others: object) -> dict[str, object]:
     """A row of the minute that begins so many minutes after midnight."""
     start = MIDNIGHT + timedelta(minutes=minute)
-    return {"window_start": start, "window_end": start + timedelta(minutes=1), "stream": "orders", **NONE, **ZERO, **others}
+    return {**NONE, **ZERO, "window_start": start, "window_end": start + timedelta(minutes=1), "stream": "orders", **others}
 
 
 def write(lake: Path, *batches: list[dict[str, object]]) -> None:
-    with Lake(lake).table("metrics") as table:
-        for number, rows in enumerate(batches):
-            folder = table.stage()
-            file = folder / f"{number}.parquet"
-            pq.write_table(pa.Table.from_pylist(rows, SCHEMA), file)
-            date = str(rows[0]["window_start"])[:10]
-            base = table.watermark()
-            table.commit([Staged(file, len(rows), date)], watermark={"query:q": Position(0, number + 1)}, base=base)
+    table, shape = Lake(lake).table("metrics"), SHAPES["metrics"]
+    table.create(shape)
+    for number, rows in enumerate(batches):
+        batch = with_day(pa.RecordBatch.from_pylist(rows, arrow_schema(METRICS)), "window_start")
+        assert table.commit(list(write_files([batch], table, shape)), "query", number)
 
 
 def minutes(rows: list[dict[str, Any]]) -> list[int]:

@@ -219,3 +219,17 @@ def pieces_of(start: Offsets, end: Offsets) -> list[OffsetRange]:
         for stream, (number, stop) in sorted(end.items())
         if stream in start and start[stream].number == number and start[stream].offset < stop
     ]
+
+
+# ── what is archived ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pending(archived: Mapping[str, Position], ends: Mapping[str, Position]) -> Offsets:
+    """Of the ends of a batch those that are not archived yet. A stream's older self is archived, or gone for good."""
+    return {stream: end for stream, end in ends.items() if archived.get(stream, Position(-1, 0)) < end}
+
+
+def floor(archived: Mapping[str, Position], stream: str, number: int) -> int:
+    """The first offset of a stream that is not archived yet; 0 for one that is new or was made again."""
+    before = archived.get(stream)
+    return before.offset if before is not None and before.number == number else 0

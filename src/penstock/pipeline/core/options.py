@@ -43,6 +43,7 @@ SOURCE_OPTIONS = (
     "storage",
     "lake",
 )
+TABLE_OPTIONS = ("lake", "table")
 SINK_OPTIONS = ("endpoint", "token", "project", "stream", "topic", "queue", "payload", "query", "batch")
 
 MESSAGES, EVENT_LOG, DEAD_LETTERS = "messages", "events", "deadletters"
@@ -164,6 +165,28 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class TableOptions:
+    """A table of the lake that is read as a whole."""
+
+    lake: str
+    table: str
+
+
+def table_options(options: Mapping[str, str]) -> TableOptions | None:
+    """The options of reading a table of the lake; None when none is named."""
+    if not any(name.lower() == "table" for name in options):
+        return None
+    given = OptionReader(options, TABLE_OPTIONS)
+    lake, table = given.text("lake"), given.text("table")
+    if lake is None:
+        raise InvalidArgument(f"table is {table!r} and lake is missing, expected the lake's directory or URL")
+    for name in SOURCE_OPTIONS:
+        if name not in TABLE_OPTIONS and given.text(name) is not None:
+            raise given.wrong(name, "none beside table", hint="a table of the lake is read as a whole: filter its rows")
+    return TableOptions(lake, table or "")
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What to read, from where, and how much of it at once."""
 
@@ -218,8 +241,6 @@ class SourceOptions:
             raise InvalidArgument(
                 f"{self.stop.option} is given, and a stream has no end", hint="use spark.read, or trigger(availableNow=True)"
             )
-        if self.storage != LOG:
-            raise InvalidArgument.of("storage", self.storage, "log in a stream", hint="spark.read reads the lake")
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -233,8 +254,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         )
     lake = given.text("lake")
     if storage != LOG and lake is None:
-        raise InvalidArgument(f"storage is {storage!r} and lake is missing, expected the lake's directory")
-    view = given.choice("view", VIEWS, MESSAGES)
+        raise InvalidArgument(f"storage is {storage!r} and lake is missing, expected the lake's directory or URL")
+    view = given.choice("view", VIEWS if storage == LOG else (MESSAGES, EVENT_LOG), MESSAGES)
     streams, pattern = _subscription(given, view)
     cursor, path = given.text("cursor"), given.text("path")
     if cursor is not None and path is not None:

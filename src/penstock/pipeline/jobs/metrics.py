@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pa
 from penstock.log.http import HttpLog
 from penstock.pipeline.jobs import lifecycle
 from penstock.pipeline.jobs.wiring import add, as_messages, begin, event_stream
-from penstock.pipeline.lake.table import Lake
-from penstock.pipeline.schemas import LIFECYCLE, METRICS, METRICS_STREAM
+from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.schemas import METRICS, METRICS_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -87,9 +87,8 @@ def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
 
     A log that cannot be written to, a data directory, gets no stream.
     """
-    table = Lake(plan.lake).table(lifecycle.NAME)
-    table.root.mkdir(parents=True, exist_ok=True)  # Spark wants a directory to watch, also before the first life is over
-    lives = read_lives(spark, str(table.root), plan.format)
+    Lake(plan.lake).table(lifecycle.NAME).create(SHAPES[lifecycle.NAME])  # it is followed also before the first life is over
+    lives = read_lives(spark, plan.lake)
     events = event_stream(spark, plan, NAME)
     if plan.target.endpoint is not None:
         make_topic(plan.target)
@@ -97,11 +96,9 @@ def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
     return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
 
 
-def read_lives(spark: SparkSession, root: str, format: str) -> DataFrame:  # noqa: A002  # Spark's own word
+def read_lives(spark: SparkSession, lake: str) -> DataFrame:
     """The rows of LIFECYCLE as they are added to the table."""
-    # The day is in the names of the directories. Unless it is in the schema too, Spark finds it there with the first rows, and
-    # ends a query that was started before them.
-    return spark.readStream.format(format).schema(f"{LIFECYCLE}, date date").load(root).drop("date")
+    return spark.readStream.format("penstock").options(lake=lake, table=lifecycle.NAME).load().drop("date")
 
 
 def make_topic(target: Target) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
-from penstock.pipeline.lake.files import lake_path
-from penstock.pipeline.lake.table import Lake
-from penstock.pipeline.lake.writing import append, day_of
+from penstock.pipeline.lake.table import SHAPES, Lake, local_path
+from penstock.pipeline.lake.writing import append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,29 +48,22 @@ def chosen(events: DataFrame, pattern: str) -> DataFrame:
 
 
 def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:
-    """Start a query that hands every batch to `write`. What a killed one left of the table `name` is finished first.
-
-    A batch that it had committed is repeated and adds nothing, so that nobody else would give its files their names.
-    """
-    with Lake(plan.lake).table(name) as table:
-        table.recover()
-    checkpoint = f"{plan.checkpoints.rstrip('/')}/{name}"
+    """Start a query that hands every batch to `write`."""
+    checkpoint = local_path(plan.checkpoints, "checkpoint") / name
 
     def each(batch: DataFrame, number: int) -> None:
         # The id stays the same for as long as the checkpoint, and so do the numbers of the batches.
-        stored = (lake_path(checkpoint) / "metadata").read_bytes()
+        stored = (checkpoint / "metadata").read_bytes()
         write(batch, msgspec.json.decode(stored, type=_Metadata).id, number)
 
-    writer = rows.writeStream.queryName(name).foreachBatch(each).option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.queryName(name).foreachBatch(each).option("checkpointLocation", checkpoint.as_uri())
     writer = writer.trigger(availableNow=True) if plan.is_once else writer.trigger(processingTime=plan.interval)
     return writer.start()
 
 
 def add(rows: DataFrame, plan: Plan, table: str, day: str, *, query: str, batch: int) -> int:
     """Add rows to a table of the lake, by the day of a column, once for each batch; returns how many."""
-    with Lake(plan.lake).table(table) as target:
-        dated = rows.withColumn("date", day_of(F.col(day)))
-        return append(dated, target, query=query, batch=batch, format=plan.format)
+    return append(rows, Lake(plan.lake).table(table), SHAPES[table], day=day, query=query, batch=batch)
 
 
 def as_messages(rows: DataFrame, schema: str) -> DataFrame:

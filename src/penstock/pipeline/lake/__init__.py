@@ -1,1 +1,1 @@
-"""The lake: tables of files, and the manifest that says which files count."""
+"""The lake: Delta tables of everything that the log held, and of what jobs made of it."""

@@ -1,7 +1,8 @@
 """Batches of the log into a table of the lake, each row once: what `foreachBatch` of the archive calls.
 
-Spark's checkpoint says where a batch ends, the manifest how far the lake is. Where they differ the manifest is right: what it has
-is not taken again, whatever happened to the checkpoint, and what it lacks is not skipped.
+Spark's checkpoint says where a batch ends, the table how far the lake is. Where they differ the table is right: what it has is
+not taken again, whatever happened to the checkpoint, and what it lacks is not skipped. Tasks read their ranges from the log and
+write them as Parquet themselves, so no row passes through Java.
 """
 
 from __future__ import annotations
@@ -9,32 +10,41 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyspark.sql import functions as F  # noqa: N812  # what everybody calls it
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
-from penstock.errors import DataLoss, FailedPrecondition, NotFound, OutOfRange, PenstockError, Unavailable
+from penstock.errors import Aborted, DataLoss, FailedPrecondition, NotFound, OutOfRange, PenstockError, Unavailable
 from penstock.log.log import EVENTS, Log, WritableLog
 from penstock.log.open import open_log
-from penstock.pipeline.core.manifest import floor, pending
-from penstock.pipeline.core.offsets import Offsets, Position, by_name, decode
+from penstock.pipeline.arrow_types import arrow_schema
+from penstock.pipeline.core.offsets import Offsets, Position, by_name, decode, floor, pending
+from penstock.pipeline.core.options import VIEWS, SourceOptions, source_options
+from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.job import Plan
-from penstock.pipeline.lake.compaction import compact_table
-from penstock.pipeline.lake.table import Lake, Staged, Table
-from penstock.pipeline.lake.writing import DATE, SMALL_ROWS, STREAM, Content, hashed, staged, write
+from penstock.pipeline.lake.reading import TIMES
+from penstock.pipeline.lake.table import ARCHIVE, SHAPES, TRIES, ArchivedSpan, Lake, NewFile, Table, Watermark
+from penstock.pipeline.lake.writing import FILES, collected, reported, with_day, write_files
+from penstock.pipeline.progress import FETCHED
+from penstock.pipeline.scan import Part, parts, scan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("penstock.pipeline")
 
 COMPACT_EVERY = 60
 """Commits between two looks for small files: about a minute when batches come every second."""
 COMPACT_FILES = 8
-_NEVER = (1 << 63) - 1
+SMALL_BYTES, LARGE_BYTES = 8 << 20, 128 << 20
+REPORTS = 200
+"""How many of Spark's reports may be read late."""
+LARGE_EVERY = 16
+"""Of so many looks for small files one makes large files, so that a row is copied a few times only."""
 
 
 class Archiver:
@@ -46,7 +56,7 @@ class Archiver:
         self.checkpoint = checkpoint
         self._compact_every = compact_every
         self._opened: Table | None = None
-        self._commits = 0
+        self._commits = self._looks = 0
         self._compaction: threading.Thread | None = None
 
     @property
@@ -58,26 +68,29 @@ class Archiver:
         return {**self.__dict__, "_opened": None, "_compaction": None}
 
     def __call__(self, df: DataFrame, batch: int) -> None:
-        """Take a batch: nothing of it is archived yet, or some, or all."""
-        if self._opened is None:
-            self._opened = Lake(self._plan.lake).table(self.view)
-        table = self._opened
+        """Take a batch: nothing of it is archived yet, or some, or all. Its offsets say which rows; the tasks fetch them."""
         ends = self._ends(batch)
-        base = table.watermark()
-        if todo := pending(base, ends):
-            self._take(df, table, todo, ends=ends, base=base, starts=self._begin(batch))
+        rows = self._take(df.sparkSession, ends)
+        FETCHED[self.cursor, batch] = rows
+        FETCHED.pop((self.cursor, batch - REPORTS), None)
         self.report(ends)
-        if todo:
+        if rows:
             self._tend()
+
+    def catch_up(self, spark: SparkSession) -> None:
+        """Take what the checkpoint has and the lake has not: the batch of a killed archive, or what a restored lake lacks."""
+        if batches := [int(path.name) for path in (self.checkpoint / "offsets").glob("[0-9]*")]:
+            self._take(spark, self._ends(max(batches)))
+        self.report(positions(self._table().watermark()))
 
     def start_offsets(self) -> dict[str, int]:
         """Where a query without a checkpoint begins: where the lake ends. Streams that the lake has not are taken as a whole."""
-        watermark = Lake(self._plan.lake).table(self.view).watermark()
+        archived = positions(self._table().watermark())
         with closing(self._log()) as log:
             spans = by_name(log.spans(pattern=self._plan.streams), is_messages=self.view != "events")
         offsets = {}
         for stream, span in spans.items():
-            offset = floor(watermark, stream, span.number)
+            offset = floor(archived, stream, span.number)
             if offset > span.latest:
                 raise FailedPrecondition(
                     f"the lake has {stream!r} up to offset {offset}, and the log ends at {span.latest}: it is of another broker",
@@ -101,6 +114,17 @@ class Archiver:
             except (Unavailable, NotFound, OutOfRange) as error:  # or a stream was deleted just now
                 logger.warning("the cursor %s was not moved: %s", self.cursor, error)
 
+    def reader_options(self) -> dict[str, str]:
+        """What the query reads, as options of `format("penstock")`."""
+        options = self._plan.target.options() | {"view": self.view, "failOnDataLoss": "false"}
+        return options | ({"subscribePattern": self._plan.streams} if self.view == "messages" else {})
+
+    def _table(self) -> Table:
+        if self._opened is None:
+            self._opened = Lake(self._plan.lake).table(self.view)
+            self._opened.create(SHAPES[self.view])
+        return self._opened
+
     def _log(self) -> Log:
         target = self._plan.target
         return open_log(endpoint=target.endpoint, path=target.path, token=target.token, project=target.project)
@@ -110,109 +134,134 @@ class Archiver:
         text = (self.checkpoint / "offsets" / str(batch)).read_text()
         return decode(json.loads(text.splitlines()[-1]))
 
-    def _begin(self, batch: int) -> Offsets:
-        """Where a batch begins; nowhere if that is not known any more, so that its rows are looked at one by one."""
-        with suppress(FileNotFoundError):
-            return self._ends(batch - 1)
-        return {}
+    def _take(self, spark: SparkSession, ends: Offsets) -> int:
+        """Bring the lake up to these offsets; returns how many rows it lacked."""
+        watermark = self._table().watermark()
+        base = positions(watermark)
+        todo = pending(base, ends)
+        pieces = [
+            OffsetRange(stream, end.number, floor(base, stream, end.number), end.offset) for stream, end in sorted(todo.items())
+        ]
+        files = self._write(spark, pieces)
+        archived = {}
+        for piece in pieces:
+            mine = [file for file in files if self.view == "events" or _is_of(file, piece)]
+            first = self._check(piece, mine)
+            before = watermark.streams.get(piece.stream)
+            is_joined = before is not None and before.number == piece.number and first == before.offset
+            archived[piece.stream] = ArchivedSpan(piece.number, before.first if before and is_joined else first, piece.stop)
+        if archived:
+            self._commit(files, archived, base)
+            self._commits += 1
+        return sum(file.rows for file in files)
 
-    def _take(
-        self, df: DataFrame, table: Table, todo: Offsets, *, ends: Offsets, base: Mapping[str, Position], starts: Offsets
-    ) -> None:
-        floors = {stream: floor(base, stream, end.number) if stream in todo else _NEVER for stream, end in ends.items()}
-        # What Spark reads again was archived by a batch that it does not know to be done: by one that was killed, or its like.
-        if any(starts.get(stream) != base.get(stream) for stream in ends):
-            df = _above(df, floors, is_messages=self.view == "messages")
-        wanted = {stream: end.offset - floors[stream] for stream, end in todo.items()}
-        folder = table.stage()
-        try:
-            self._write(df, folder, sum(wanted.values()))
-            files = self._files(df, folder, todo)
-            for stream, end in todo.items():
-                self._check(stream, end, floors[stream], [each for each in files if (each.stream or EVENTS) == stream])
-            table.commit(files, watermark=todo, base=base)
-        finally:
-            table.close()  # of what was staged nothing is needed any more, and nobody says when the last batch was
-        self._commits += 1
+    def _write(self, spark: SparkSession, pieces: Sequence[OffsetRange]) -> list[NewFile]:
+        """Have tasks write the rows of these ranges; one alone is done here, which spares Spark's way to it."""
+        options, lake, view = source_options(self.reader_options()), self._plan.lake, self.view
+        tasks = parts(options, pieces)
+        if not tasks:
+            return []
+        if len(tasks) == 1:
+            return list(archive_part(options, tasks[0], lake, view))
 
-    def _write(self, df: DataFrame, folder: Path, rows: int) -> None:
-        partitions = [DATE]
-        df = df.withColumn(DATE, F.col("date").cast("string")).drop("date")
-        if self.view == "messages":
-            df = df.withColumn(STREAM, F.md5(F.col("stream").cast("binary"))).drop("stream")
-            partitions = [STREAM, DATE]
-        if rows <= SMALL_ROWS:
-            df = df.coalesce(1)
-        write(df.sortWithinPartitions(*partitions, "offset"), folder, self._plan.format, partitions=partitions)
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch.column("id").to_pylist():
+                    yield from reported(archive_part(options, tasks[task], lake, view))
 
-    def _files(self, df: DataFrame, folder: Path, todo: Offsets) -> list[Staged]:
-        streams = {hashed(stream): stream for stream in todo} if self.view == "messages" else {"": ""}
-        files = []
-        for mark, date, found in staged(df, folder, self._plan.format, has_offsets=True):
-            if mark not in streams:
-                raise DataLoss(
-                    f"a batch has rows of a stream that it has no offsets of: {str(found.path)!r}; nothing was changed"
-                )
-            stream = streams[mark]
-            files.append(_staged(found, date, stream, todo[stream].number if stream else 0))
-        return files
+        return collected(spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, FILES))
 
-    def _check(self, stream: str, end: Position, start: int, files: Sequence[Staged]) -> None:
-        """Every offset has its row, unless the log has it no more."""
-        missing = end.offset - start - sum(file.rows for file in files)
-        if missing < 0 or any(file.first < start or file.last >= end.offset for file in files):
-            raise DataLoss(f"{stream!r} has other rows than its offsets {start} to {end.offset - 1}; nothing was changed")
+    def _commit(self, files: Sequence[NewFile], archived: Mapping[str, ArchivedSpan], base: Offsets) -> None:
+        """Name the files in a commit, unless the lake is not where it was when they were made."""
+        for _ in range(TRIES):
+            watermark = self._table().watermark()
+            now = positions(watermark)
+            for stream in archived:
+                if now.get(stream) != base.get(stream):
+                    raise Aborted(
+                        f"{stream!r} is archived up to {_shown(now.get(stream))}, expected {_shown(base.get(stream))}: "
+                        "somebody else writes this lake",
+                        hint="let one archive write a lake; the other one, started again, continues where the lake ends",
+                    )
+            if self._table().commit(files, ARCHIVE, watermark.commits + 1, archived=watermark.streams | dict(archived)):
+                return
+        raise Aborted(f"{TRIES} times somebody else committed to {self.view!r} first; nothing was changed")
+
+    def _check(self, piece: OffsetRange, files: Sequence[NewFile]) -> int:
+        """The first offset that is there. Every one has its row, unless the log has it no more."""
+        stream, start, stop = piece.stream, piece.start, piece.stop
+        missing = stop - start - sum(file.rows for file in files)
+        first = min((file.lows["offset"] for file in files), default=stop)
+        if missing < 0 or any(file.lows["offset"] < start or file.highs["offset"] >= stop for file in files):
+            raise DataLoss(f"{stream!r} has other rows than its offsets {start} to {stop - 1}; nothing was changed")
         if not missing:
-            return
-        gone = min(self._earliest(stream, end), end.offset) - start
+            return first
+        gone = min(self._earliest(piece), stop) - start
         if missing > gone:
             raise DataLoss(
-                f"{missing} offsets of {stream!r} in {start} to {end.offset - 1} have no row, and the log has them",
-                hint="if the lake was replaced, or put back from a backup, delete the archive's checkpoint "
-                f"({str(self.checkpoint)!r}): it then begins where the lake ends",
+                f"{missing} offsets of {stream!r} in {start} to {stop - 1} have no row, and the log has them",
+                hint="start it again",
             )
         if start:
             logger.warning(
-                "lost: %s offsets of %r between %s and %s left the log before they were archived",
-                missing,
-                stream,
-                start,
-                end.offset,
+                "lost: %s offsets of %r between %s and %s left the log before they were archived", missing, stream, start, stop
             )
+        return first
 
-    def _earliest(self, stream: str, end: Position) -> int:
+    def _earliest(self, piece: OffsetRange) -> int:
         """The first offset that the log has of a stream; the end, when that stream is no more."""
+        is_messages = piece.stream != EVENTS
         with closing(self._log()) as log:
             try:
-                spans = log.spans() if stream == EVENTS else log.spans([stream])
+                spans = log.spans([piece.stream] if is_messages else None)
             except NotFound:
-                return end.offset
-        span = by_name(spans, is_messages=stream != EVENTS)[stream]
-        return span.earliest if span.number == end.number else end.offset
+                return piece.stop
+        span = by_name(spans, is_messages=is_messages)[piece.stream]
+        return span.earliest if span.number == piece.number else piece.stop
 
     def _tend(self) -> None:
         """Now and then, look for small files, beside the batches that continue."""
         is_busy = self._compaction is not None and self._compaction.is_alive()
-        if self._plan.format == "parquet" and self._commits >= self._compact_every and not is_busy:
+        if self._commits >= self._compact_every and not is_busy:
             self._commits = 0
+            self._looks += 1
             self._compaction = threading.Thread(target=self._compact, name="penstock-compact", daemon=True)
             self._compaction.start()
 
     def _compact(self) -> None:
+        is_large = self._looks % LARGE_EVERY == 0
         try:
-            with Lake(self._plan.lake).table(self.view) as table:
-                compact_table(table, min_files=COMPACT_FILES, is_thorough=False)
-        except (PenstockError, OSError) as error:
+            table = Lake(self._plan.lake).table(self.view)
+            table.compact(LARGE_BYTES if is_large else SMALL_BYTES, min_files=COMPACT_FILES)
+            if is_large:
+                table.vacuum()
+        except (PenstockError, DeltaError, OSError) as error:
             logger.warning("small files of %s were not merged: %s", self.view, error)
 
 
-def _above(df: DataFrame, floors: Mapping[str, int], *, is_messages: bool) -> DataFrame:
-    """Only rows from these offsets on."""
-    if not is_messages:
-        return df.where(F.col("offset") >= floors[EVENTS])
-    known = [F.lit(part) for stream, offset in floors.items() if offset for part in (stream, offset)]
-    return df.where(F.col("offset") >= F.coalesce(F.create_map(*known)[F.col("stream")], F.lit(0))) if known else df
+def archive_part(options: SourceOptions, part: Part, lake: str, view: str) -> Iterator[NewFile]:
+    """Write the rows of some ranges as files of a table; what retention has removed meanwhile is left out."""
+    table, shape = Lake(lake).table(view), SHAPES[view]
+    schema = arrow_schema(VIEWS[view])
+    for piece in part.pieces:
+        rows = (with_day(batch, TIMES[view]) for batch in scan(options, schema, Part((piece,))))
+        if view == "messages":
+            rows = (_numbered(batch, piece.number) for batch in rows)
+        yield from write_files(rows, table, shape)
 
 
-def _staged(found: Content, date: str, stream: str, number: int) -> Staged:
-    return Staged(found.path, found.rows, date, stream, number, found.first, found.last)
+def positions(watermark: Watermark) -> Offsets:
+    """Where the streams of the lake end."""
+    return {stream: Position(span.number, span.offset) for stream, span in watermark.streams.items()}
+
+
+def _numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    return batch.append_column("stream_number", pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
+
+
+def _is_of(file: NewFile, piece: OffsetRange) -> bool:
+    return file.values["stream"] == piece.stream and file.lows["stream_number"] == piece.number
+
+
+def _shown(position: Position | None) -> str:
+    return "nothing" if position is None else f"offset {position.offset} of stream number {position.number}"

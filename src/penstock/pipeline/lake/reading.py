@@ -1,158 +1,211 @@
-"""The archived part of the log, by offsets: what a task reads out of the lake's files instead of asking the log.
-
-Offsets never change their rows, so a range below the watermark may be read with any state of the manifest that has it: a
-compaction in between changes the files, not the rows.
-"""
+"""The archived part of the log, and the log beyond it, as one log: offsets never change their rows, wherever they are read."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
-from penstock.durations import to_datetime
-from penstock.errors import DataLoss, InvalidArgument, OutOfRange
-from penstock.log.log import EVENTS, StreamSpan
-from penstock.pipeline.core.manifest import File, runs
-from penstock.pipeline.core.planning import OffsetRange
-from penstock.pipeline.lake.table import Lake, Table
+from penstock.clock import monotonic
+from penstock.durations import SECOND, to_datetime
+from penstock.errors import DataLoss, NotFound, OutOfRange
+from penstock.log.log import EVENTS, EventSpan, Log, Spans, StreamSpan
+from penstock.pipeline.core.options import SourceOptions
+from penstock.pipeline.lake.table import ArchivedSpan, Lake, is_remote
 
-BATCH_ROWS = 16_384
-TABLES = ("messages", "events")
-"""The views that are archived, which have tables of the same names."""
+SIZED_ROWS = 100_000
+"""Of how many rows at most the sizes are looked up for one batch of a stream that is limited by bytes."""
 TIMES = {"messages": "publish_time", "events": "at"}
-PARQUET = ".parquet"
+REFRESH = SECOND
+"""How often an object store is asked for what is new, at most."""
+_NOTHING = ArchivedSpan(-1, 0, 0)
+
+logger = logging.getLogger("penstock.pipeline")
 
 
-def archived(lake: str, view: str) -> list[StreamSpan]:
-    """What can be read out of the lake: of every stream, as it is numbered now, the offsets up to the watermark."""
-    table = _table(lake, view)
-    state = table.state()
-    files: dict[tuple[str, int], list[File]] = defaultdict(list)
-    for file in state.files.values():
-        files[file.stream or EVENTS, file.number].append(file)
-    spans = []
-    for stream, (number, stop) in sorted(state.watermark.items()):
-        last = runs(files[stream, number])[-1:]
-        start = last[0][0] if last and last[0][1] == stop else stop
-        spans.append(StreamSpan(stream, number, start, stop, 0))
-    return spans
+class LakeLog:
+    """A lake and the log that is archived there, as one `Log`: what is archived comes from the lake, the rest from the log.
 
-
-def read(
-    lake: str,
-    view: str,
-    piece: OffsetRange,
-    *,
-    columns: Sequence[str],
-    keys: Sequence[str] | None = None,
-    streams: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in order. `keys`: only those with one of these ordering keys; `streams`: only events of these.
-
-    OutOfRange when the lake does not have all of the range. Runs in tasks: it needs the lake's directory and nothing else.
+    Without a log (`live`) there is no rest. Rows of the lake come in the order of their offsets, unless files were merged.
     """
-    table = _table(lake, view)
-    files = [file for file in table.files(_kept(piece.stream)) if file.number == piece.number]
-    if not any(start <= piece.start and piece.stop <= stop for start, stop in runs(files)) and piece.start < piece.stop:
-        ends = [(file.first, file.last + 1) for file in files] or [(0, 0)]
-        raise OutOfRange(piece.stream, piece.start, ends[0][0], ends[-1][1])
-    wanted = {"key": keys, "stream": streams}
-    for file in files:
-        if file.first < piece.stop and piece.start <= file.last:
-            yield from _rows(table, file, piece, columns, {name: values for name, values in wanted.items() if values is not None})
 
+    def __init__(self, options: SourceOptions, live: Log | None) -> None:
+        assert options.lake is not None, "checked with the options"
+        self._view = options.view
+        self._is_strict = options.is_strict
+        self._table = Lake(options.lake).table(options.view)
+        self._live = live
+        self._archived: Mapping[str, ArchivedSpan] = {}
+        self._looked_at: int | None = None
 
-def offsets_at(lake: str, view: str, times: Mapping[str, int]) -> dict[str, int]:
-    """For every stream the first archived offset at or after an instant (microseconds); the watermark when there is none."""
-    table = _table(lake, view)
-    watermark, column = table.watermark(), TIMES[view]
-    found = {}
-    for stream, time in times.items():
-        number, stop = watermark.get(stream, (0, 0))
-        day = to_datetime(time).date().isoformat()
-        files = [file for file in table.files(_kept(stream)) if file.number == number and file.date >= day]
-        hits = (hit for file in files if (hit := _first_at(table, file, column, time)) is not None)
-        found[stream] = next(hits, stop)
-    return found
-
-
-def open_file(table: Table, file: File) -> pq.ParquetFile:
-    """A file of the table, wherever it is at this moment. The caller closes it."""
-    if file.suffix != PARQUET:
-        raise InvalidArgument.of(
-            "storage", file.path, "a lake of Parquet files", hint="read other formats with Spark's own readers"
+    def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
+        """What there is in either. Of a stream that was made again since, the archive is of another one."""
+        archived = self._look()
+        if self._live is not None:
+            live = self._live.spans(names, pattern)
+            events = _joined(StreamSpan(EVENTS, 0, live.events.earliest, live.events.latest, 0), archived)
+            return Spans([_joined(span, archived) for span in live.streams], EventSpan(events.earliest, events.latest))
+        if missing := [name for name in names or () if name not in archived]:
+            raise NotFound(f"{missing[0]} in the lake {self._table.address}")
+        chosen = [name for name in archived if name != EVENTS and (names is None or name in names)]
+        events = _joined(StreamSpan(EVENTS, 0, 0, 0, 0), archived)
+        return Spans(
+            [
+                StreamSpan(name, *archived[name], 0)
+                for name in sorted(chosen)
+                if pattern is None or re.fullmatch(pattern, name) is not None
+            ],
+            EventSpan(events.earliest, events.latest),
         )
-    for path in table.places(file):
-        try:
-            return pq.ParquetFile(path)
-        except FileNotFoundError:
-            continue
-    raise DataLoss(f"{str(table.lake / file.path)!r} is in the manifest, and not there")
+
+    def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
+        """For every stream the first offset at or after an instant (microseconds); its end when there is none."""
+        archived = self._look()
+        found = {stream: self._first_at(stream, archived[stream], time) for stream, time in times.items() if stream in archived}
+        if self._live is not None:
+            new = {
+                stream: time for stream, time in times.items() if stream not in found or found[stream] >= archived[stream].offset
+            }
+            found |= self._live.offsets_at(new) if new else {}
+        return found
+
+    def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """How far a reader gets from `starts` with so many bytes. What the lake alone has comes first."""
+        archived = self._look()
+        live: dict[str, StreamSpan] = {}
+        if self._live is not None:
+            spans = self._live.spans([stream for stream in starts if stream != EVENTS])
+            live = {span.stream: span for span in spans.streams}
+            live[EVENTS] = StreamSpan(EVENTS, 0, spans.events.earliest, spans.events.latest, 0)
+        old = {stream: at for stream, at in starts.items() if stream not in live or at < live[stream].earliest}
+        if not old:
+            assert self._live is not None, "else all are old"
+            return self._live.offsets_for(starts, max_bytes)
+        share = max(max_bytes // len(old), 1)
+        return dict(starts) | {
+            stream: self._offset_for(stream, archived.get(stream, _NOTHING), at, share) for stream, at in old.items()
+        }
+
+    def messages(
+        self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of a range; `keys`: only those with one of these ordering keys."""
+        archived = self._look().get(span.stream, _NOTHING)
+        archived = archived if archived.number == span.number else _NOTHING
+        for first, last, is_archived in _split(start, stop, archived):
+            if is_archived:
+                wanted = None if keys is None else pc.is_in(ds.field("key"), pa.array(keys, pa.string()))
+                yield from self._rows(span.stream, archived.number, first, last, columns, wanted)
+            elif self._live is None:
+                raise OutOfRange(span.stream, first, archived.first, archived.offset)
+            else:
+                yield from self._live.messages(span, first, last, columns=columns, keys=keys)
+
+    def events(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The events of a range, or those of some streams."""
+        archived = self._look().get(EVENTS, _NOTHING)
+        for first, last, is_archived in _split(start, stop, archived):
+            if is_archived:
+                wanted = None if streams is None else pc.is_in(ds.field("stream"), pa.array(streams, pa.string()))
+                yield from self._rows(EVENTS, archived.number, first, last, None, wanted)
+            elif self._live is None:
+                raise OutOfRange(EVENTS, first, archived.first, archived.offset)
+            else:
+                yield from self._live.events(first, last, streams=streams)
+
+    def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """None: they are not archived."""
+        raise AssertionError("refused with the options")
+
+    def close(self) -> None:
+        """Let go of the log. Safe to call twice."""
+        if self._live is not None:
+            self._live.close()
+
+    def _look(self) -> Mapping[str, ArchivedSpan]:
+        now = monotonic()
+        if self._looked_at is None or not is_remote(self._table.address) or now - self._looked_at >= REFRESH:
+            self._archived, self._looked_at = self._table.watermark().streams, now
+        return self._archived
+
+    def _files(  # a range of a column of a stream
+        self, stream: str, number: int, column: str, low: Any, high: Any = None
+    ) -> Iterator[tuple[dict[str, Any], ds.Expression]]:
+        """The files that may have rows of a stream between two values of a column (the second excluded, None: no end).
+
+        In the order of their first offsets, each with the condition that its rows have to fulfil.
+        """
+        condition = ds.field(column) >= low
+        if high is not None:
+            condition &= ds.field(column) < high
+        if stream != EVENTS:
+            condition &= ds.field("stream_number") == number
+        for file in self._table.files(None if stream == EVENTS else stream):
+            lowest, highest = file[f"min.{column}"], file[f"max.{column}"]
+            if (highest is None or highest >= low) and (high is None or lowest is None or lowest < high):
+                yield file, condition
+
+    def _rows(  # noqa: PLR0917  # some rows of a range of a stream
+        self, stream: str, number: int, start: int, stop: int, columns: Sequence[str] | None, wanted: ds.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for file, inside in self._files(stream, number, "offset", start, stop):
+            for batch in self._table.rows(file, columns=columns, condition=inside if wanted is None else inside & wanted):
+                rows += batch.num_rows
+                yield batch
+        if wanted is None and rows < stop - start:
+            missing = stop - start - rows
+            text = f"{missing} offsets of {stream!r} between {start} and {stop - 1} have left the lake {self._table.address}"
+            if self._is_strict:
+                raise DataLoss(
+                    text, hint="somebody has deleted rows or files of it; set failOnDataLoss to false to skip what is gone"
+                )
+            logger.warning("skipped: %s", text)
+
+    def _first_at(self, stream: str, archived: ArchivedSpan, time: int) -> int:
+        """The first archived offset at or after an instant. Times need not rise with the offsets: clocks are set back."""
+        best = archived.offset
+        for file, late in self._files(stream, archived.number, TIMES[self._view], to_datetime(time)):
+            if file["min.offset"] >= best:
+                break
+            for batch in self._table.rows(file, columns=["offset"], condition=late):
+                best = min(best, pc.min(batch.column("offset")).as_py())
+        return best
+
+    def _offset_for(self, stream: str, archived: ArchivedSpan, start: int, max_bytes: int) -> int:
+        """How far so many bytes of archived messages go; at least one message."""
+        stop = min(archived.offset, start + SIZED_ROWS)
+        column = "value" if self._view == "messages" else "message_id"
+        sizes: list[tuple[int, int]] = []
+        for file, inside in self._files(stream, archived.number, "offset", start, stop):
+            for batch in self._table.rows(file, columns=["offset", column], condition=inside):
+                lengths = pc.fill_null(pc.binary_length(batch.column(column)), 0)
+                sizes += zip(batch.column("offset").to_pylist(), lengths.to_pylist(), strict=True)
+        for offset, size in sorted(sizes):
+            max_bytes -= size
+            if max_bytes < 0 and offset > start:
+                return offset
+        return max(stop, start + 1)
 
 
-def _table(lake: str, view: str) -> Table:
-    if view not in TABLES:
-        raise InvalidArgument.of("view", view, f"one of {', '.join(TABLES)} when it is read out of a lake")
-    return Lake(lake).table(view)
+def _split(start: int, stop: int, archived: ArchivedSpan) -> Iterator[tuple[int, int, bool]]:
+    """The parts of a range before, in and after what is archived."""
+    first = min(max(archived.first, start), stop)
+    last = max(min(archived.offset, stop), first)
+    parts = ((start, first, False), (first, last, True), (last, stop, False))
+    return (part for part in parts if part[0] < part[1])
 
 
-def _rows(
-    table: Table, file: File, piece: OffsetRange, columns: Sequence[str], wanted: dict[str, Sequence[str]]
-) -> Iterator[pa.RecordBatch]:
-    with open_file(table, file) as opened:
-        stored = [name for name in {*columns, *wanted, "offset"} if name in opened.schema_arrow.names]
-        for batch in opened.iter_batches(BATCH_ROWS, columns=stored, row_groups=_groups(opened.metadata, piece)):
-            rows = _within(batch, piece)
-            for name, values in wanted.items():
-                rows = rows.filter(pc.is_in(rows.column(name), pa.array(values, pa.string())))
-            if rows.num_rows:
-                arrays = [_column(rows, name, file.stream) for name in columns]
-                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-
-def _kept(stream: str) -> str:
-    """What files say of their stream: those of the event log have none."""
-    return "" if stream == EVENTS else stream
-
-
-def _first_at(table: Table, file: File, column: str, time: int) -> int | None:
-    """The first offset of a file at or after an instant. Times need not rise with the offsets: clocks are set back."""
-    with open_file(table, file) as opened:
-        for group in range(opened.metadata.num_row_groups):
-            rows = opened.read_row_group(group, columns=["offset", column])
-            late = pc.greater_equal(
-                rows.column(column).cast(pa.timestamp("us", tz="UTC")), pa.scalar(time, pa.timestamp("us", tz="UTC"))
-            )
-            if (first := pc.index(late, True).as_py()) >= 0:
-                return int(rows.column("offset")[first].as_py())
-    return None
-
-
-def _groups(metadata: pq.FileMetaData, piece: OffsetRange) -> list[int]:
-    """The row groups that have some of the range."""
-    place = next(index for index in range(metadata.num_columns) if metadata.schema.column(index).path == "offset")
-    found = []
-    for group in range(metadata.num_row_groups):
-        bounds = metadata.row_group(group).column(place).statistics
-        if bounds is None or (bounds.min < piece.stop and piece.start <= bounds.max):
-            found.append(group)
-    return found
-
-
-def _within(batch: pa.RecordBatch, piece: OffsetRange) -> pa.RecordBatch:
-    offsets = batch.column("offset")
-    bounds = pc.min_max(offsets).as_py()
-    if not batch.num_rows or (piece.start <= bounds["min"] and bounds["max"] < piece.stop):
-        return batch
-    return batch.filter(pc.and_(pc.greater_equal(offsets, piece.start), pc.less(offsets, piece.stop)))
-
-
-def _column(rows: pa.RecordBatch, name: str, stream: str) -> pa.Array:
-    """A column of the file; the stream of messages is in the name of their directory instead."""
-    if name == "stream" and stream:
-        return pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows)
-    return rows.column(name)
+def _joined(span: StreamSpan, archived: Mapping[str, ArchivedSpan]) -> StreamSpan:
+    """What there is of a stream of the log, archived or not."""
+    held = archived.get(span.stream, _NOTHING)
+    if held.number != span.number or held.first >= held.offset:
+        return span
+    earliest = held.first if span.earliest >= span.latest else min(held.first, span.earliest)
+    return msgspec.structs.replace(span, earliest=earliest, latest=max(held.offset, span.latest))

@@ -1,345 +1,387 @@
-"""A table of the lake: its files, its manifest, and commits that happen once or not at all.
+"""A table of the lake: a Delta table, and commits to it that happen once or not at all.
 
-    LAKE/messages/stream=orders/date=2026-01-31/part-….parquet    the files
-    LAKE/_penstock/messages/00000000000000000007.json             commit 7
-    LAKE/_penstock/messages/00000000000000000100.snapshot.json    the commits up to 100, folded
-    LAKE/_penstock/staging/messages/WRITER/…                      files that wait for their commit; who writes holds WRITER/LOCK
-    LAKE/_penstock/removed/messages/…                             files that a compaction replaced, for an hour
+    LAKE/messages/_delta_log/00000000000000000007.json            commit 7: which files came and went, and whose commit it is
+    LAKE/messages/stream=orders/date=2026-01-31/….zstd.parquet    the files
 
-    write to staging ──> sync ──> make commit n (it did not exist) ──> rename to the final names ──> now and then: fold
-          killed here: rubbish        │ the decision                       killed here: the next start renames
-                                      └ n exists: somebody was faster; look again, try n + 1, or refuse
-
-What a killed writer left is removed when its lock is free. A reader of the manifest finds a file wherever it is at that moment
-(`places`): staged, at its final name, or removed a little while ago.
+Files are written where they stay; what no commit names does not count, and `vacuum` removes it. A commit carries an application
+transaction, (application, version), which Delta keeps with the table: the version is read before each commit, so that a batch
+that is repeated adds nothing. Of two writers with the same application that commit at once, one is refused and looks again.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
-from penstock.clock import Clock, SystemClock
-from penstock.durations import SECOND
+from penstock.clock import SystemClock
 from penstock.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument
-from penstock.pipeline.core.manifest import FORMAT, Commit, File, Snapshot, State
-from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.lake.files import HIDDEN, Disk, Lock, directory, lake_path
+from penstock.pipeline import schemas
+from penstock.pipeline.arrow_types import arrow_schema
 
-FOLD = 100
-"""Commits between two snapshots: what has to be read stays one snapshot and some commits, however old the lake is."""
-GRACE = 3_600 * SECOND
-"""How long a replaced file stays for readers that have planned with it."""
+KEPT_DAYS = 7
+"""How long a file that is not needed any more stays, for readers that have planned with it."""
+CONFIGURATION = {"delta.checkpointInterval": "100", "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days"}
+ARCHIVE = "penstock-archive"
+"""The application of the archive's commits, whose versions count them."""
+ARCHIVED = "penstock.archived"
+"""Where a commit's metadata says how far the streams are archived."""
 TRIES = 100
-_NAME = re.compile(r"(\d{20})(\.snapshot)?\.json")
-_TABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+GROUP_BYTES = 16 << 20
+"""A compressed row group of a compacted file: what a reader holds in memory, and can skip."""
+BATCH_ROWS = 16_384
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,63}(?:/[^/]+)?")
+_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
-Stored = TypeVar("Stored", Commit, Snapshot)
+
+class Shape(NamedTuple):
+    """What a table has: its columns, those that its files are divided by, and those whose bounds are known for each file."""
+
+    schema: pa.Schema
+    divided_by: tuple[str, ...]
+    bounds: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A file that waits in a table's staging, and what is in it."""
+SHAPES = {
+    "messages": Shape(
+        arrow_schema(f"{schemas.MESSAGES}, stream_number bigint not null, date date"),
+        ("stream", "date"),
+        ("stream_number", "offset", "publish_time"),
+    ),
+    "events": Shape(arrow_schema(f"{schemas.EVENTS}, date date"), ("date",), ("offset", "at")),
+    "lifecycle": Shape(arrow_schema(f"{schemas.LIFECYCLE}, date date"), ("date",), ("updated_at", "event_offset")),
+    "metrics": Shape(arrow_schema(f"{schemas.METRICS}, date date"), ("date",), ("window_start", "window_end")),
+}
 
-    path: Path
+
+class NewFile(msgspec.Struct, frozen=True):
+    """A file that was written and waits for its commit. Bounds that are instants are ISO 8601."""
+
+    path: str
+    bytes: int
     rows: int
-    date: str
-    stream: str = ""
-    number: int = 0
-    first: int = 0
-    last: int = -1
+    values: dict[str, str]
+    """Of the columns that the table is divided by."""
+    lows: dict[str, Any]
+    highs: dict[str, Any]
+
+    def action(self, now: int) -> AddAction:
+        """As Delta names it."""
+        stats = {
+            "numRecords": self.rows,
+            "minValues": self.lows,
+            "maxValues": self.highs,
+            "nullCount": dict.fromkeys(self.lows, 0),
+        }
+        return AddAction(self.path, self.bytes, self.values, now, True, msgspec.json.encode(stats).decode())
+
+
+class ArchivedSpan(NamedTuple):
+    """What the lake has of a stream: of the one with this number, every offset from `first` up to, not including, `offset`."""
+
+    number: int
+    first: int
+    offset: int
+
+
+class Watermark(NamedTuple):
+    """How far the archive is: after how many commits, and where in each stream."""
+
+    commits: int
+    streams: dict[str, ArchivedSpan]
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    """A watermark in a commit."""
+
+    commits: int
+    streams: dict[str, ArchivedSpan]
+
+
+class _FileCount(msgspec.Struct):
+    """What delta-rs reports of a compaction."""
+
+    totalFiles: int  # noqa: N815  # its name
+    totalSize: int  # noqa: N815
+
+
+class CompactReport(NamedTuple):
+    """What a compaction did: so many files became so few."""
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    files_removed: int = 0
+    """Old files that nobody needs any more, removed from the storage."""
+
+    def plus(self, other: CompactReport) -> CompactReport:
+        """Both together."""
+        return CompactReport(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def lake_address(lake: str | os.PathLike[str]) -> str:
+    """A lake's address in full: an absolute path, or the URL of an object store."""
+    text = os.fspath(lake) if isinstance(lake, str | os.PathLike) else lake
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text) if isinstance(text, str) else None
+    if scheme is not None and scheme[1] in _OBJECT_STORES and urlsplit(text).netloc:
+        return text.rstrip("/")
+    return str(local_path(lake, "lake"))
+
+
+def local_path(place: object, name: str) -> Path:
+    """A directory on a file system, from a path or a `file:` URL."""
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else place
+    wanted = "the path of a directory, or a file: URL" + (" or s3://…, gs://… or az://…" if name == "lake" else "")
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgument.of(name, place, wanted)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is None:
+        return Path(os.path.abspath(text))  # noqa: PTH100  # resolve() would follow links
+    parts = urlsplit(text)
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
+        raise InvalidArgument.of(name, text, wanted)
+    return Path(os.path.abspath(unquote(parts.path)))  # noqa: PTH100
 
 
 class Lake:
-    """A directory with tables in it: a path, or a `file:` URL."""
+    """A place with tables in it: a path, a `file:` URL, or the URL of an object store with options from the environment."""
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Clock | None = None, disk: Disk | None = None) -> None:
-        self.path = lake_path(path)
-        self._clock = clock or SystemClock()
-        self._disk = disk or Disk()
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self.address = lake_address(place)
+        if not is_remote(self.address) and any(Path(self.address).glob("_penstock/[a-z]*/" + "[0-9]" * 20 + "*.json")):
+            raise FailedPrecondition(
+                f"the lake {self.address} has the format of an older version (a manifest in _penstock), expected Delta tables",
+                hint="archive into a new directory, with a new checkpoint: it gets what the log still has. "
+                "The Parquet files of the old lake can be read as before",
+            )
 
     def table(self, name: str) -> Table:
         """A table, which need not exist yet. It belongs to one thread; take another one for another thread."""
         if not _TABLE.fullmatch(name):
             raise InvalidArgument.of("table", name, "up to 64 small letters, digits and _, the first a letter")
-        return Table(self.path, name, self._clock, self._disk)
+        return Table(self.address, name)
+
+    def tables(self) -> list[str]:
+        """The names of the tables that there are."""
+        return [name for name in SHAPES if self.table(name).refresh() is not None]
+
+
+def is_too_long(stream: str) -> bool:
+    """Whether a stream's name makes no name of a directory."""
+    return len(f"stream={quote(stream, safe='')}") > 255
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is the address of an object store."""
+    return "://" in address
 
 
 class Table:
-    """One table. Reading needs nothing; who has written closes it (it is a context manager), or ends."""
+    """One table. What it says is as of the last call of `refresh`, which `watermark` and `commit` do."""
 
-    def __init__(self, lake: Path, name: str, clock: Clock, disk: Disk) -> None:
-        self.lake = lake
+    def __init__(self, lake: str, name: str) -> None:
         self.name = name
-        self.root = lake / name
-        self._home = lake / HIDDEN / name
-        self._staging = lake / HIDDEN / "staging" / name
-        self._removed = lake / HIDDEN / "removed"
-        self._clock = clock
-        self._disk = disk
-        self._state = State()
-        self._recent: list[Commit] = []
-        """The commits since the snapshot that the state was made from."""
-        self._own: Path | None = None
-        self._lock: Lock | None = None
-        self._is_settled = True
-        """Not so while staged files may be in the manifest and have no names yet: should the disk fail then, they must stay."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.address = f"{lake}/{name}"
+        self._delta: DeltaTable | None = None
+        self._watermark = Watermark(0, {})
 
     # Reading
 
-    def state(self) -> State:
-        """What the table holds now. Do not change it; it changes when this table is asked again."""
-        for _ in range(TRIES):
-            snapshots, commits = self._numbers()
+    def refresh(self) -> DeltaTable | None:
+        """The table as it is now; None when there is none."""
+        if self._delta is None:
             try:
-                return self._follow(max(snapshots, default=0), commits)
-            except FileNotFoundError:
-                continue  # folded while we were reading: look again
-        raise DataLoss(f"the manifest {str(self._home)!r} has a hole after version {self._state.version}", hint=_HINT)
+                self._delta = DeltaTable(self.address)
+            except TableNotFoundError:
+                return None
+        else:
+            self._delta.update_incremental()
+        return self._delta
 
-    def watermark(self) -> dict[str, Position]:
-        """For every stream its number and the offset that comes next."""
-        return dict(self.state().watermark)
+    @property
+    def delta(self) -> DeltaTable:
+        """The table as it was when it was last asked; FailedPrecondition when there is none."""
+        found = self._delta or self.refresh()
+        if found is None:
+            raise FailedPrecondition(
+                f"there is no table {self.address}", hint="`penstock pipeline run` makes the tables of a lake"
+            )
+        return found
 
-    def files(self, stream: str | None = None) -> list[File]:
-        """The files that count, all or those of a stream, in the order of their offsets."""
-        found = [file for file in self.state().files.values() if stream is None or file.stream == stream]
-        return sorted(found, key=lambda file: (file.stream, file.number, file.first, file.path))
+    def watermark(self) -> Watermark:
+        """How far the archive is."""
+        delta = self.refresh()
+        commits = 0 if delta is None else delta.transaction_version(ARCHIVE) or 0
+        if delta is not None and commits != self._watermark.commits:
+            metadata = next(self._archived(delta, commits), None)
+            if metadata is None:
+                raise DataLoss(
+                    f"commit {commits} of the archive has left the log of {self.address}, and with it how far the streams are",
+                    hint="restore _delta_log from a backup",
+                )
+            self._watermark = Watermark(metadata.commits, metadata.streams)
+        return self._watermark
 
-    def places(self, file: File) -> Iterator[Path]:
-        """Where a file may be, the likeliest first: try to open one after the other."""
-        final = self.lake / file.path
-        yield from (final, self.lake / file.staged, final, self._removed / file.path)
+    def files(self, stream: str | None = None) -> list[dict[str, Any]]:
+        """The files that count, all or those of a stream, as of the last look, in the order of their first offsets.
+
+        `path`, `size_bytes`, `num_records`, and `partition.…`, `min.…` and `max.…` of columns.
+        """
+        delta = self._delta or self.refresh()
+        if delta is None:
+            return []
+        found = pa.table(delta.get_add_actions(flatten=True))
+        if stream is not None:
+            found = found.filter(pc.equal(found["partition.stream"], stream))
+        files: list[dict[str, Any]] = found.to_pylist()
+        return sorted(files, key=lambda file: (file.get("min.offset") or 0, file["path"]))
+
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return pa.schema(self.delta.schema().to_arrow())
+
+    def rows(
+        self, file: Mapping[str, Any], *, columns: Sequence[str] | None = None, condition: ds.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one of `files`, in the order in which they lie there."""
+        schema = self.schema()
+        values = {name.partition(".")[2]: value for name, value in file.items() if name.startswith("partition.")}
+        known = [ds.field(name).is_null() if value is None else ds.field(name) == value for name, value in values.items()]
+        fragment = ds.ParquetFileFormat().make_fragment(
+            unquote(file["path"]), filesystem=self.storage(), partition_expression=reduce(and_, known) if known else None
+        )
+        names = schema.names if columns is None else [name for name in columns if name in schema.names]
+        scanner = fragment.scanner(schema=schema, columns=names, filter=condition, batch_size=BATCH_ROWS, batch_readahead=1)
+        return (batch for batch in scanner.to_batches() if batch.num_rows)
+
+    def storage(self) -> fs.FileSystem:
+        """The files of the table, by their paths in it."""
+        if is_remote(self.address):
+            return fs.PyFileSystem(DeltaStorageHandler(self.address))
+        return fs.SubTreeFileSystem(self.address, fs.LocalFileSystem())
 
     # Writing
 
-    def stage(self) -> Path:
-        """A new empty directory for files that will be committed. `discard`, `close` or the next start removes the rest."""
-        while self._own is None:
-            own = self._staging / secrets.token_hex(8)
-            self._disk.make(own)
-            if lock := Lock.take(own / "LOCK"):  # None: a recovery took it for one that was left
-                self._own, self._lock = own, lock
-        folder = self._own / secrets.token_hex(8)
-        self._disk.make(folder)
-        return folder
-
-    def discard(self, folder: Path) -> None:
-        """Remove a directory of `stage` that is not needed any more, unless a commit of its files was not finished."""
-        if self._is_settled:
-            self._disk.remove(folder)
+    def create(self, shape: Shape) -> DeltaTable:
+        """Make the table, unless it is there."""
+        delta = self.refresh()
+        if delta is None:
+            # Bounds of the same columns for all files: pyarrow leaves out rows where only some files have them.
+            configuration = CONFIGURATION | {"delta.dataSkippingStatsColumns": ",".join(shape.bounds)}
+            try:
+                self._delta = DeltaTable.create(
+                    self.address,
+                    Schema.from_arrow(shape.schema),
+                    partition_by=list(shape.divided_by),
+                    configuration=configuration,
+                )
+            except DeltaError:
+                if self.refresh() is None:  # or somebody else made it just now
+                    raise
+            delta = self.delta
+        missing = set(shape.schema.names) - {field.name for field in delta.schema().fields}
+        if missing or tuple(delta.metadata().partition_columns) != shape.divided_by:
+            raise FailedPrecondition(
+                f"{self.address} is a table with other columns: {', '.join(sorted(missing)) or 'it is divided otherwise'}",
+                hint="take another directory for the lake",
+            )
+        return delta
 
     def commit(
-        self,
-        add: Sequence[Staged],
-        *,
-        watermark: Mapping[str, Position] | None = None,
-        base: Mapping[str, Position] | None = None,
-        remove: Iterable[str] = (),
-    ) -> Commit:
-        """Add files, remove files and move the watermark, all or nothing; when it returns they have their final names.
-
-        `base` is the watermark that the files were made from, for the streams of `watermark`. Aborted: it has moved since, or
-        a file that is to be removed is gone; nothing was changed. Commits of others that do not touch these are no obstacle.
-        """
-        moved = dict(watermark or {})
-        before = {stream: position for stream, position in (base or {}).items() if stream in moved}
-        removed = list(remove)
-        self._sync([staged.path for staged in add])
-        own = self._own if self._own is not None else self.stage().parent
-        self._disk.make(self._home)
+        self, files: Sequence[NewFile], app: str, version: int, *, archived: Mapping[str, ArchivedSpan] | None = None
+    ) -> bool:
+        """Add files, all or none; False, and nothing is added, when the application has committed this version or a later one."""
+        metadata = None
+        if archived is not None:
+            metadata = {ARCHIVED: msgspec.json.encode(_Metadata(version, dict(archived))).decode()}
         for _ in range(TRIES):
-            state = self.state()
-            version = state.version + 1
-            files = [self._file(staged, version, index) for index, staged in enumerate(add)]
-            commit = Commit(version, self._clock.now(), before, moved, files, removed)
-            state.check(commit)
-            path = self._home / f"{version:020}.json"
-            self._is_settled = False
+            self.refresh()
+            delta = self.delta
+            before, known = delta.version(), delta.transaction_version(app)
+            if known is not None and known >= version:
+                return False  # delta-rs itself would take it again
+            properties = CommitProperties(custom_metadata=metadata, app_transactions=[Transaction(app, version)])
+            columns = delta.metadata().partition_columns
+            actions: list[AddAction | RemoveAction] = [file.action(SystemClock().now() // 1_000) for file in files]
+            self._sync(file.path.rpartition("/")[0] for file in files)
             try:
-                self._disk.write_new(own / f"commit-{version}", path, msgspec.json.encode(commit))
-            except FileExistsError:
-                self._is_settled = True
-                continue
-            # Numbers that were folded are free again: one at or below a snapshot is not the next, and nobody reads it.
-            if max(self._numbers()[0], default=0) >= version:
-                self._disk.remove(path)
-                self._is_settled = True
-                continue
-            break
-        else:
-            raise Aborted(f"{TRIES} times somebody else committed to {self.name!r} first; nothing was changed")
-        state.apply(commit)
-        self._recent.append(commit)
-        self._settle([commit])
-        self._is_settled = True
-        if len(self._recent) >= FOLD:
-            self._fold()
-        return commit
+                delta.create_write_transaction(actions, "append", delta.schema(), columns, commit_properties=properties)
+            except CommitFailedError:
+                continue  # somebody else was first: look again
+            self.refresh()
+            self._sync(["_delta_log", *(f"_delta_log/{number:020}.json" for number in range(before + 1, delta.version() + 1))])
+            return True
+        raise Aborted(f"{TRIES} times somebody else committed to {self.address} first; nothing was changed")
 
-    def recover(self) -> None:
-        """Finish what a killed writer had decided, and remove what it had not. Others that write meanwhile are left alone."""
-        # Locks first: whoever commits after we have looked holds its lock.
-        folders = [self._staging / name for name in self._disk.names(self._staging)]
-        left = {folder: lock for folder in folders if (lock := Lock.take(folder / "LOCK")) is not None}
-        try:
-            self.state()
-            self._settle(self._recent)
-            if len(self._recent) >= FOLD:
-                self._fold()
-            for folder in left:
-                self._disk.remove(folder)
-        finally:
-            for lock in left.values():
-                lock.release()
-        self._purge()
+    # Upkeep
 
-    def close(self) -> None:
-        """Remove what was staged and not committed; a commit that was not finished is left to `recover`. Safe to call twice."""
-        own, lock, is_settled = self._own, self._lock, self._is_settled
-        self._own, self._lock, self._is_settled = None, None, True
-        if own is not None and lock is not None:
-            try:
-                if is_settled:
-                    self._disk.remove(own)
-            finally:
-                lock.release()
-
-    # The manifest
-
-    def _numbers(self) -> tuple[list[int], set[int]]:
-        """The versions of the snapshots and of the commits that are there."""
-        found = [match for match in map(_NAME.fullmatch, self._disk.names(self._home)) if match]
-        return [int(match[1]) for match in found if match[2]], {int(match[1]) for match in found if not match[2]}
-
-    def _follow(self, snapshot: int, commits: set[int]) -> State:
-        if snapshot > self._state.version:
-            self._state = State(self._read(self._home / f"{snapshot:020}.snapshot.json", Snapshot))
-            self._recent = []
-        while self._state.version + 1 in commits:
-            path = self._home / f"{self._state.version + 1:020}.json"
-            commit = self._read(path, Commit)
-            try:
-                self._state.apply(commit)
-            except (Aborted, InvalidArgument) as error:
-                raise DataLoss(f"{str(path)!r} does not follow from the commits before it: {error}", hint=_HINT) from error
-            self._recent.append(commit)
-        if any(version > self._state.version for version in commits):
-            raise FileNotFoundError  # one is missing in between: it was made while the names were read, or is lost
-        return self._state
-
-    def _read(self, path: Path, kind: type[Stored]) -> Stored:
-        try:
-            stored = msgspec.json.decode(path.read_bytes(), type=kind)
-        except msgspec.DecodeError as error:
-            raise DataLoss(f"{str(path)!r} is not what was written: {error}", hint=_HINT) from error
-        if stored.format != FORMAT:
-            raise DataLoss(
-                f"{str(path)!r} has the format {stored.format}, this version reads {FORMAT}", hint="use a newer Penstock"
-            )
-        return stored
-
-    def _fold(self) -> None:
-        """Write a snapshot, and remove what lies before the one before it. Readers that had started there look again."""
-        self._settle(self._recent)
-        draft = self._own or self.stage().parent
-        content = msgspec.json.encode(self._state.snapshot())
-        self._disk.write_over(draft / "snapshot", self._home / f"{self._state.version:020}.snapshot.json", content)
-        self._recent = []
-        snapshots, commits = self._numbers()
-        kept = sorted(snapshots)[-2:]
-        if len(kept) == 2:
-            for version in snapshots:
-                if version < kept[0]:
-                    self._disk.remove(self._home / f"{version:020}.snapshot.json")
-            for version in commits:
-                if version <= kept[0]:
-                    self._disk.remove(self._home / f"{version:020}.json")
-
-    # The files
-
-    def _file(self, staged: Staged, version: int, index: int) -> File:
-        suffix = "".join(part for part in staged.path.suffixes[-2:] if not part[2:].isdigit())  # Spark counts files: .c000
-        folder = directory(staged.stream, staged.date)
-        return File(
-            path=f"{self.name}/{folder}/part-{version:010}-{index:05}{suffix}",
-            staged=str(staged.path.relative_to(self.lake)),
-            rows=staged.rows,
-            bytes=staged.path.stat().st_size,
-            date=staged.date,
-            stream=staged.stream,
-            number=staged.number,
-            first=staged.first,
-            last=staged.last,
+    def compact(self, target_bytes: int, *, min_files: int = 2) -> CompactReport:
+        """Merge small files of one day (and stream), if there are `min_files` of any. Rows and watermark stay as they are."""
+        small: dict[tuple[Any, ...], int] = {}
+        too_long: set[str] = set()
+        self.refresh()
+        files = self.files()
+        for file in files:
+            values = tuple(value for name, value in file.items() if name.startswith("partition."))
+            if file["size_bytes"] < target_bytes:
+                small[values] = small.get(values, 0) + 1
+            stream = file.get("partition.stream") or ""
+            if is_too_long(stream):
+                too_long.add(stream)  # delta-rs makes a directory of its name, which no file system takes
+        if not any(count >= min_files for values, count in small.items() if too_long.isdisjoint(map(str, values))):
+            return CompactReport()
+        rows = sum(file["num_records"] or 0 for file in files)
+        mean = max(sum(file["size_bytes"] for file in files) // max(rows, 1), 1)
+        group = min(max(GROUP_BYTES // mean, 1_024), 1 << 20)
+        done = self.delta.optimize.compact(
+            partition_filters=[("stream", "not in", sorted(too_long))] if too_long else None,
+            target_size=target_bytes,
+            writer_properties=WriterProperties(compression="ZSTD", max_row_group_size=group),
         )
+        removed, added = (msgspec.json.decode(done[name], type=_FileCount) for name in ("filesRemoved", "filesAdded"))
+        return CompactReport(removed.totalFiles, added.totalFiles, removed.totalSize, added.totalSize)
 
-    def _sync(self, paths: Sequence[Path]) -> None:
-        folders: set[Path] = set()
-        for path in paths:
-            if self._own is None or self._own not in path.parents:
-                raise InvalidArgument.of("add", str(path), "a file below a directory that stage() gave")
+    def vacuum(self, *, is_full: bool = False) -> int:
+        """Remove files that no reader needs any more; `is_full`: also those that a killed writer left. Returns how many."""
+        delta = self.refresh()
+        return 0 if delta is None else len(delta.vacuum(retention_hours=24 * KEPT_DAYS, dry_run=False, full=is_full))
+
+    def _archived(self, delta: DeltaTable, commits: int) -> Iterator[_Metadata]:
+        """The metadata of one of the archive's commits, which is among the newest of all."""
+        limit = 1
+        while True:
+            history = delta.history(limit)
+            for commit in history:
+                if ARCHIVED in commit:
+                    found = msgspec.json.decode(commit[ARCHIVED], type=_Metadata)
+                    if found.commits == commits:
+                        yield found
+            if len(history) < limit:
+                return
+            limit *= 10
+
+    def _sync(self, paths: Sequence[str] | Iterator[str]) -> None:
+        """Have the disk keep files and names, which delta-rs leaves to the system. An object store keeps what it confirms."""
+        if is_remote(self.address):
+            return
+        for path in {"", *paths}:
+            number = os.open(f"{self.address}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._disk.sync(path)
-            except FileNotFoundError:
-                raise FailedPrecondition(f"{str(path)!r} was staged and is gone; nothing was changed") from None
-            folders.update(folder for folder in path.parents if self._own in folder.parents)
-        for folder in folders:
-            self._disk.sync(folder)
-
-    def _settle(self, commits: Sequence[Commit]) -> None:
-        """Give added files their names and take removed ones away. Safe to repeat, and to do twice at once."""
-        touched: set[Path] = set()
-        for commit in commits:
-            for file in commit.add:
-                final = self.lake / file.path
-                self._disk.make(final.parent)
-                if self._disk.move(self.lake / file.staged, final):
-                    touched.add(final.parent)
-                elif not final.exists() and file.path in self._state.files and not self._is_removed(file.path):
-                    raise DataLoss(f"{str(final)!r} is in the manifest, and neither there nor where it was staged", hint=_HINT)
-        for folder in touched:
-            self._disk.sync(folder)
-        touched.clear()
-        for commit in commits:
-            for path in commit.remove:
-                final = self.lake / path
-                if final.exists():
-                    self._disk.make((self._removed / path).parent)
-                    self._disk.move(final, self._removed / path)
-                    touched.add(final.parent)
-        for folder in touched:
-            self._disk.sync(folder)
-        if any(commit.remove for commit in commits):
-            self._purge()
-
-    def _is_removed(self, path: str) -> bool:
-        """Whether somebody else has merged a file since."""
-        return (self._removed / path).exists() or path not in self.state().files
-
-    def _purge(self) -> None:
-        """Remove replaced files that nobody can be reading any more."""
-        oldest = self._clock.now() - GRACE
-        for folder, _, names in os.walk(self._removed / self.name):
-            for path in (Path(folder, name) for name in names):
-                try:
-                    is_over = path.stat().st_ctime_ns // 1000 < oldest
-                except FileNotFoundError:
-                    continue
-                if is_over:
-                    self._disk.remove(path)
-
-
-_HINT = "restore _penstock and the tables beside it from a backup; Penstock never repairs or deletes files of a lake by itself"
+                os.fsync(number)
+            finally:
+                os.close(number)

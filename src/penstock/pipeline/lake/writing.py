@@ -1,127 +1,177 @@
-"""Rows of a DataFrame as files in a table's staging: written by Spark's tasks, then looked at by the driver before they count."""
+"""Rows as Parquet files in a table's place, written by tasks. The driver names them in a commit, or nobody ever reads them."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812  # what everybody calls it
 
-from penstock.errors import DataLoss, InvalidArgument
-from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.lake.table import Staged, Table
+from penstock.pipeline.lake.table import NewFile, Shape, Table, is_remote, is_too_long
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-STREAM, DATE = "penstock_stream", "penstock_date"
-"""The directories in staging. A stream has the hash of its name there: names may be longer than a file system allows."""
-ZSTD = frozenset({"parquet", "orc"})
-SMALL_ROWS = 100_000
-"""This many rows are written by one task: a file for each stream and day, instead of one for each task too."""
-TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-
-
-class Content(NamedTuple):
-    """What a staged file holds; tables without offsets have 0 and -1 for first and last."""
-
-    path: Path
-    rows: int
-    first: int
-    last: int
+GROUP_BYTES = 32 << 20
+"""A row group before compression: what a task holds for each of its files, and what a reader can skip."""
+REPEATED = ("key", "kind", "stream", "subscription", "consumer", "attributes.key_value.key", "detail.key_value.key")
+"""Columns whose values come again and again, so that a dictionary of them is worth its time."""
+DAY = 86_400_000_000
 
 
-def day_of(time: Column) -> Column:
-    """The day of an instant in UTC, whatever time zone the session has."""
-    return F.date_from_unix_date(F.floor(F.unix_micros(time) / F.lit(86_400_000_000)).cast("int"))
+def with_day(batch: pa.RecordBatch, instant: str) -> pa.RecordBatch:
+    """Rows with the day of an instant in UTC, as `date`."""
+    days = pc.floor(pc.divide(batch.column(instant).cast(pa.int64()).cast(pa.float64()), float(DAY)))
+    return batch.append_column("date", days.cast(pa.int32()).cast(pa.date32()))
 
 
-def append(df: DataFrame, table: Table, *, query: str, batch: int, format: str = "parquet") -> int:  # noqa: A002  # Spark's word for it
+def write_files(batches: Iterable[pa.RecordBatch], table: Table, shape: Shape) -> Iterator[NewFile]:
+    """Write rows in the order in which they come: one file for each value of the columns that the table is divided by."""
+    with ExitStack() as opened:
+        files: dict[tuple[Any, ...], _File] = {}
+        for batch in batches:
+            for values, rows in _divided(batch, shape.divided_by):
+                if values not in files:
+                    files[values] = opened.enter_context(_File(table, shape, dict(zip(shape.divided_by, values, strict=True))))
+                files[values].add(rows)
+        for file in files.values():
+            yield file.finish()
+
+
+class _File:
+    """A file that grows by row groups."""
+
+    def __init__(self, table: Table, shape: Shape, values: dict[str, object]) -> None:
+        self._shape = shape
+        self._values = {name: str(value) for name, value in values.items()}
+        # Delta has the values in its log, but Polars looks for them in the names of directories.
+        folders = "/".join(f"{name}={_escaped(value)}" for name, value in self._values.items())
+        self.path = f"{folders}/{secrets.token_hex(12)}.zstd.parquet"
+        self._table = table
+        self._schema = pa.schema([field for field in shape.schema if field.name not in self._values])
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = self._rows = 0
+        self._bounds: dict[str, tuple[Any, Any]] = {}
+
+    def __enter__(self) -> _File:
+        if is_remote(self._table.address):
+            self._out: Any = self._table.storage().open_output_stream(self.path)
+        else:
+            path = Path(self._table.address, self.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._out = path.open("xb")
+        repeated = [name for name in REPEATED if name.partition(".")[0] in self._schema.names]
+        self._writer = pq.ParquetWriter(self._out, self._schema, compression="zstd", use_dictionary=repeated)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+        self._out.close()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows in."""
+        fitting = rows.select(self._schema.names).cast(self._schema)
+        for name in self._shape.bounds:
+            found = pc.min_max(fitting.column(name))
+            low, high = found["min"].as_py(), found["max"].as_py()
+            before = self._bounds.get(name, (low, high))
+            self._bounds[name] = min(before[0], low), max(before[1], high)
+        self._waiting.append(fitting)
+        self._size += fitting.nbytes
+        self._rows += fitting.num_rows
+        if self._size >= GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> NewFile:
+        """Have it on the disk, whole."""
+        self._flush()
+        self._writer.close()
+        if not is_remote(self._table.address):
+            self._out.flush()
+            os.fsync(self._out.fileno())
+        size = self._out.tell()
+        self._out.close()
+        lows, highs = ({name: _told(bounds[at]) for name, bounds in self._bounds.items()} for at in (0, 1))
+        return NewFile(self.path, size, self._rows, self._values, lows, highs)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._waiting, self._size = [], 0
+
+
+def _divided(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """The rows of a batch by the values of some columns."""
+    if not batch.num_rows:
+        return
+    found = pa.table([batch.column(name) for name in names], list(names)).group_by(list(names), use_threads=False).aggregate([])
+    groups = [tuple(row[name] for name in names) for row in found.to_pylist()]
+    for values in groups:
+        rows = batch
+        if len(groups) > 1:
+            same = [pc.equal(batch.column(name), value) for name, value in zip(names, values, strict=True)]
+            rows = batch.filter(same[0] if len(same) == 1 else pc.and_(*same))
+        yield values, rows
+
+
+def _escaped(value: str) -> str:
+    """A value as the name of a directory; one that is too long is cut, and marked with its hash."""
+    mark = "" if not is_too_long(value) else f"~{blake2b(value.encode(), digest_size=12).hexdigest()}"
+    while mark and is_too_long(value + mark):
+        value = value[:-1]
+    return quote(value, safe="") + mark
+
+
+def _told(value: object) -> object:
+    """A bound as Delta writes it."""
+    return value.isoformat(timespec="microseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
+
+
+FILES = "file binary"
+"""What tasks report to the driver: files, each as JSON."""
+
+
+def reported(files: Iterable[NewFile]) -> Iterator[pa.RecordBatch]:
+    """Files as the rows of a frame."""
+    yield pa.record_batch({"file": pa.array([msgspec.json.encode(file) for file in files], pa.binary())})
+
+
+def collected(frame: DataFrame) -> list[NewFile]:
+    """Files out of a frame whose tasks write them."""
+    return [msgspec.json.decode(bytes(row["file"]), type=NewFile) for row in frame.collect()]
+
+
+def append(df: DataFrame, table: Table, shape: Shape, *, day: str, query: str, batch: int) -> int:
     """Add the rows of a batch to a table that is no copy of a log, once however often it is called; returns how many were added.
 
-    For `foreachBatch`. `query` names the query for good: its id, which lives in its checkpoint. The column `date` becomes the
-    directory.
+    For `foreachBatch`. `query` names the query for good: its id, which lives in its checkpoint. `day` is an instant of each row.
     """
-    mark = f"query:{query}"
-    base = table.watermark()
-    if mark in base and base[mark].offset > batch:
-        return 0
-    folder = table.stage()
-    try:
-        write(df.withColumn(DATE, F.col("date").cast("string")).drop("date"), folder, format, partitions=[DATE])
-        add = [Staged(found.path, found.rows, date) for _, date, found in staged(df, folder, format, has_offsets=False)]
-        table.commit(add, watermark={mark: Position(0, batch + 1)}, base=base)
-    finally:
-        table.discard(folder)
-    return sum(each.rows for each in add)
+    app = f"penstock-query:{query}"
+    known = table.create(shape).transaction_version(app)
+    if known is not None and known >= batch:
+        return 0  # spares computing it; the commit would find it too
+    lake, name = table.address.removesuffix(f"/{table.name}"), table.name
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        dated = (with_day(_in_utc(rows), day) for rows in batches)
+        return reported(write_files(dated, Table(lake, name), shape))
+
+    files = collected(df.mapInArrow(write, FILES))
+    return sum(file.rows for file in files) if files and table.commit(files, app, batch) else 0
 
 
-def write(df: DataFrame, folder: Path, format: str, *, partitions: list[str]) -> None:  # noqa: A002
-    """Have Spark write rows below a directory of staging."""
-    # The old default, INT96, has no order, no statistics, and a range of its own in other readers.
-    df.sparkSession.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
-    writer = df.write.format(format).mode("append").partitionBy(*partitions)
-    if format in ZSTD:
-        writer = writer.option("compression", "zstd")
-    try:
-        writer.save(folder.as_uri())
-    except Exception as error:  # Spark has no error of its own for a format that it does not know
-        if isinstance(error, AnalysisException) or "DATA_SOURCE_NOT_FOUND" in str(error):
-            raise InvalidArgument.of("format", format, "one that Spark knows, and that can hold these columns") from error
-        raise
-
-
-def staged(df: DataFrame, folder: Path, format: str, *, has_offsets: bool) -> Iterator[tuple[str, str, Content]]:  # noqa: A002
-    """The files below a directory of staging: the hash of their stream, their date, and what is in them."""
-    paths = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names if not name.startswith(("_", "."))]
-    contents = map(_footer, paths) if format == "parquet" else _counted(df, folder, paths, format, has_offsets=has_offsets)
-    for found in sorted(contents, key=lambda found: (found.first, found.path)):
-        values = dict(part.partition("=")[::2] for part in found.path.relative_to(folder).parts[:-1])
-        if found.rows:
-            yield values.get(STREAM, ""), values[DATE], found
-
-
-def hashed(stream: str) -> str:
-    """The name of a stream's directory in staging, as `STREAM` has it."""
-    return hashlib.md5(stream.encode(), usedforsecurity=False).hexdigest()
-
-
-def _footer(path: Path) -> Content:
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, ValueError) as error:
-        raise DataLoss(f"{str(path)!r} was just written and cannot be read: {error}; nothing was changed") from error
-    places = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path == "offset"]
-    groups = [metadata.row_group(group).column(place).statistics for place in places for group in range(metadata.num_row_groups)]
-    bounds = [group for group in groups if group is not None and group.has_min_max]
-    return Content(
-        path,
-        metadata.num_rows,
-        min((group.min for group in bounds), default=0),
-        max((group.max for group in bounds), default=-1),
-    )
-
-
-def _counted(df: DataFrame, folder: Path, paths: list[Path], format: str, *, has_offsets: bool) -> list[Content]:  # noqa: A002
-    """Formats without a footer are read once more."""
-    if not paths:
-        return []
-    schema = "offset bigint" if has_offsets else df.drop("date").schema
-    rows = df.sparkSession.read.format(format).schema(schema).load(folder.as_uri()).groupBy(F.input_file_name().alias("file"))
-    offset = F.col("offset") if has_offsets else F.lit(None).cast("long")
-    counted = rows.agg(F.count("*").alias("rows"), F.min(offset).alias("first"), F.max(offset).alias("last")).collect()
-    depth = len(paths[0].relative_to(folder).parts)
-    by_end = {path.parts[-depth:]: path for path in paths}
-    return [
-        Content(by_end[tuple(row["file"].split("/")[-depth:])], row["rows"], _or(row["first"], 0), _or(row["last"], -1))
-        for row in counted
-    ]
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
+def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark's instants name the zone of its session; they are the same instants."""
+    utc = [pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) else field.type for field in batch.schema]
+    return pa.record_batch([column.cast(kind) for column, kind in zip(batch.columns, utc, strict=True)], names=batch.schema.names)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.client.consumer import Consumer
-from penstock.client.link import created, exists, given_options
+from penstock.client.core.differences import given_options
+from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
 from penstock.client.publishing import QueuePublisher, checked
 from penstock.client.settlement import QueueSettler

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from penstock.client.consumer import Consumer
-from penstock.client.link import created, exists, given_options
+from penstock.client.core.differences import given_options
+from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
 from penstock.client.options import StreamKeywords
 from penstock.client.publishing import QueuePublisher, checked

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
-from penstock.client.link import created, exists, given_options
+from penstock.client.core.differences import given_options
+from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
 from penstock.client.options import SubscriptionKeywords
 from penstock.client.settlement import NoSettler, PullSettler

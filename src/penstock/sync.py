@@ -87,7 +87,8 @@ def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Call
     @wraps(function)
     def waiting(self: Blocking, *args: Any, **kwargs: Any) -> Any:
         method = getattr(self._inner, name)
-        return _wrapped(self._thread.call(lambda: method(*args, **kwargs)), self._thread)
+        result = self._thread.call(lambda: method(*args, **kwargs))
+        return self if result is self._inner else _wrapped(result, self._thread)
 
     if inspect.iscoroutinefunction(function):
         # The signature says what comes back, not that it must be awaited.

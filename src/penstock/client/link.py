@@ -100,6 +100,10 @@ class Link(Protocol):
         """
 
 
+OPEN_IT = "open it with `async with PubSub() as pubsub: …`, or in blocking form with `with penstock.sync.PubSub() as pubsub: …`"
+"""What to do with a client that is not open."""
+
+
 def check_loop(loop: asyncio.AbstractEventLoop | None) -> None:
     """FailedPrecondition if `loop`, to which a client belongs, is not the one that runs here."""
     try:

@@ -32,7 +32,7 @@ class LoopThread:
         An interrupted wait cancels it.
         """
         if not self.is_alive:
-            raise FailedPrecondition("the client is closed", hint="with PubSub() as pubsub: …")
+            raise FailedPrecondition("the client is closed", hint="make a new PubSub with the same arguments")
         if self.is_here:
             raise FailedPrecondition(
                 "a function that the client calls, such as the `where` of a redrive, cannot wait for the client",

@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 import penstock
 from penstock import forks
 from penstock.client.consumer import Consumer
-from penstock.client.link import Link, check_loop
+from penstock.client.link import OPEN_IT, Link, check_loop
 from penstock.client.options import CloseBehavior, StreamKeywords, SubscriptionKeywords
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
@@ -124,9 +124,7 @@ class PubSub:
         """Its event loop; FailedPrecondition if it is not open, or open in another one."""
         loop = self.loop
         if loop is None:
-            raise FailedPrecondition(
-                f"the client is {'not open' if self.thread is None else 'closed'}", hint="async with PubSub() as pubsub: …"
-            )
+            raise FailedPrecondition(f"the client is {'not open' if self.thread is None else 'closed'}", hint=OPEN_IT)
         check_loop(loop)
         return loop
 

@@ -221,3 +221,20 @@ def test_every_public_name_is_there_with_its_words(subtests: pytest.Subtests) ->
                 member = inspect.getattr_static(blocking, one)
                 assert not inspect.iscoroutinefunction(member), one
                 assert not callable(member) or inspect.getdoc(member), one
+
+
+def test_a_client_may_be_opened_by_name_and_says_what_to_do_when_it_is_not_open() -> None:
+    pubsub: Any = sync.PubSub()
+    with pytest.raises(FailedPrecondition, match="not open") as caught:
+        pubsub.topics()
+    assert "penstock.sync" in str(caught.value.hint)
+
+    assert pubsub.open() is pubsub
+    topic = pubsub.topic("orders")
+    assert topic.create() is topic
+    topic.publish_message(b"x")
+
+    pubsub.close()
+    with pytest.raises(FailedPrecondition, match="closed") as caught:
+        pubsub.open()
+    assert "new PubSub" in str(caught.value.hint)

@@ -13,7 +13,7 @@ from penstock.access import ANYONE
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations as BrokerOperations
 from penstock.api.service import Service, embedded_service
-from penstock.client.link import Channel, Receiver, check_loop
+from penstock.client.link import OPEN_IT, Channel, Receiver, check_loop
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
 from penstock.values.message import Batch, StoredMessage, joined, summarize
@@ -114,7 +114,7 @@ class EmbeddedLink:
         """The operations of an open link. Their errors get the names that the caller knows: see `for_caller`."""
         operations = self._operations
         if operations is None:
-            raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
+            raise FailedPrecondition("the client is not open", hint=OPEN_IT)
         check_loop(self._loop)
         return operations
 

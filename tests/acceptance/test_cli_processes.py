@@ -45,6 +45,7 @@ BADLY = (
     ("pipeline archive --once --data-dir nosuch", 2),
     (f"router status {GONE}", 4),
     (f"hub topics {GONE}", 4),
+    ("demo --chapter nosuch", 2),
 )
 
 

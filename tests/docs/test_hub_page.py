@@ -1,20 +1,35 @@
-"""The guide to the hub is true: its commands and programs run, its limits, claims and calls are those of the code."""
+"""The guide to the hub is true: its commands and programs run, its numbers, limits, claims and calls are those of the code."""
 
 import asyncio
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.client import HubClient
+from penstock.config import Settings
 from penstock.config.settings import OPTIONS
+from penstock.durations import SECOND
 from penstock.hub.broker import stored_message
-from penstock.hub.client.messages import HubMessage, Presence
-from penstock.hub.core.identity import Claims
-from penstock.hub.core.names import covers
-from penstock.hub.core.rules import HubRules
+from penstock.hub.client.core import reconnection
+from penstock.hub.client.messages import MAX_WAITING, HubMessage, Presence
+from penstock.hub.core import publishing, registry
+from penstock.hub.core.connection import TOKEN_GRACE
+from penstock.hub.core.discovery import MAX_PATTERN
+from penstock.hub.core.hub import SEARCHED_FOR_ONE
+from penstock.hub.core.identity import LEEWAY, Claims
+from penstock.hub.core.names import MAX_ADDRESS, MAX_PATTERN_LEVELS, covers
+from penstock.hub.core.registration import MAX_CLAIMED
+from penstock.hub.core.registry import MAX_CAPABILITIES, MAX_CAPABILITY
+from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TOPIC, MAX_TTL, MIN_TTL, READ_UNIT, HubRules
+from penstock.hub.jwks import FRESH
+from penstock.hub.server import socket
+from penstock.hub.server.frames import READ_LIMIT_FACTOR
+from penstock.hub.server.heartbeat import PERIOD_SECONDS
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.docs.walk import SETTINGS, Walk
@@ -22,7 +37,6 @@ from tests.integration.hub.chromium import CHROMIUM, Browser, chromium
 
 GUIDE = (ROOT / "docs" / "hub.md").read_text(encoding="utf-8")
 PROTOCOL = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")
-RULES = HubRules()
 
 
 def section(heading: str) -> str:
@@ -32,6 +46,10 @@ def section(heading: str) -> str:
 def flat(text: str) -> str:
     """A page without its line ends, so that a sentence is found wherever it is broken."""
     return re.sub(r"\s+", " ", text)
+
+
+def parameter_default(call: Callable[..., object], name: str) -> Any:
+    return inspect.signature(call).parameters[name].default
 
 
 @pytest.mark.long
@@ -77,6 +95,75 @@ def test_the_limits_are_the_settings_with_their_defaults() -> None:
 
     assert stated == {name: shown[name] for name in stated}
     assert {name for name in shown if name.startswith("hub_max_")} <= set(stated)
+
+
+def test_the_numbers_in_sentences_are_those_of_the_code(subtests: pytest.Subtests) -> None:
+    rules, seconds = HubRules(), 1 / SECOND
+    of_guide = [
+        (rules.max_recovered, "up to {:,} messages"),
+        (rules.max_unacked, "At most {:,} messages are out"),
+        (rules.max_outbox_bytes // 2048, "({} KiB, of which"),
+        (rules.max_outbox_bytes // 2**20, "is bounded: {} MiB"),
+        (rules.max_outbox_messages, "or {:,} messages"),
+        (rules.stall * seconds, "for {:g} seconds, is closed"),
+        (socket.TAKE_SECONDS, "takes nothing for {:g} seconds"),
+        (MAX_WAITING, "`max_waiting` messages ({:,})"),
+        (rules.flood, "goes on for {:,} messages"),
+        (SEARCHED_FOR_ONE, "for every {} of them"),
+        (READ_UNIT // 1024, "counts as {} KiB more"),
+        (MAX_DEPTH, "nested {} deep"),
+        (rules.connect_timeout * seconds, "says nothing within {:g} seconds"),
+        (LEEWAY * seconds, "differ by {:g} seconds"),
+        (LEEWAY * seconds, "less than {:g} seconds ago"),
+        (TOKEN_GRACE * seconds, "has {:g} seconds to say"),
+        (PERIOD_SECONDS, "longer than {:g} seconds of silence"),
+        (rules.max_message_bytes // 2**20, "a frame is {} MiB"),
+        (MAX_TOPIC, "1 to {} letters"),
+        (reconnection.MAXIMUM * seconds, "1, 2, 4 … {:g} seconds"),
+        (parameter_default(HubClient, "timeout"), "`timeout` seconds ({:g})"),
+        (parameter_default(Settings, "hub_durable_expiry") / 86_400, "for {:g} days"),
+        (parameter_default(Settings, "hub_jwt_max_age") / 3_600, "{:g} hours ago at most"),
+    ]
+    of_protocol = [
+        (rules.max_message_bytes // 2**20, "have {} MiB"),
+        (rules.connect_timeout * seconds, "`hub:connect` within {:g} seconds"),
+        (rules.idle * seconds, "says nothing for {:g} seconds"),
+        (rules.max_recovered, "more than {:,} messages were missed"),
+        (rules.max_remembered, "last {:,} publishes"),
+        (MAX_DEPTH, "nested {} deep"),
+        (MAX_CLAIMED, "`from` (up to {} characters)"),
+        (MAX_ADDRESS, "digits and `-`, {} characters at most"),
+        (MAX_TOPIC, "1 to {} letters"),
+        (MAX_PATTERN_LEVELS, "with wildcards has {} levels at most"),
+        (MAX_PATTERN, "{} characters at most: no pattern"),
+        (MAX_CAPABILITIES, "1 to {} words"),
+        (MAX_CAPABILITY, "of {} characters at most"),
+        (registry.MAX_METADATA // 1024, "others may see of it, {} KiB at most"),
+        (publishing.MAX_METADATA // 1024, "of a direct message: an object, {} KiB at most"),
+        (MIN_TTL // 1000, "renewed, {:,} to"),
+        (MAX_TTL // 1000, "to {:,}; "),
+        (DEFAULT_TTL // 1000, "; {:,} if not said"),
+    ]
+    for name, page, numbers in (("guide", flat(GUIDE), of_guide), ("protocol", flat(PROTOCOL), of_protocol)):
+        for number, text in numbers:
+            with subtests.test(page=name, text=text):
+                assert text.format(number) in page
+
+
+def test_the_numbers_that_are_written_as_words_are_those_of_the_code(subtests: pytest.Subtests) -> None:
+    for page, text, is_true in (
+        (GUIDE, "pattern of ten levels", MAX_PATTERN_LEVELS == 10),
+        (GUIDE, "four times as much", READ_LIMIT_FACTOR == 4),
+        (GUIDE, "lasts five minutes", DEFAULT_TTL == 300 * SECOND),
+        (GUIDE, "(1 second to 1 hour)", (MIN_TTL, MAX_TTL) == (SECOND, 3_600 * SECOND)),
+        (GUIDE, "not all of it within a minute", socket.LEAVE_SECONDS == 60),
+        (GUIDE, "asked for every five minutes", FRESH == 300 * SECOND),
+        (PROTOCOL, "four times as large closes", READ_LIMIT_FACTOR == 4),
+        (PROTOCOL, "session, within a minute", HubRules().remember == 60 * SECOND),
+    ):
+        with subtests.test(text=text):
+            assert text in flat(page)
+            assert is_true
 
 
 def test_every_setting_of_the_hub_is_on_the_page() -> None:

@@ -22,6 +22,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.durations import SECOND
 from penstock.http import TokenGate
 from penstock.queue_api import Queues, Resp3Server, SocketLimits, SynapRpcServer, routes
+from penstock.queue_api.commands import COMMANDS
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
 from penstock.values.policy import RetryPolicy
@@ -215,6 +216,86 @@ async def test_the_life_of_a_queue_and_of_its_dead_letters() -> None:
 
 
 Q = {"queue": "q"}
+ID = {**Q, "message_id": "ID"}
+IDS = {**Q, "message_ids": ["ID"]}
+ROOM = {"room": "r"}
+PUBLISH: tuple[str, dict[str, Any], dict[str, Any]] = ("queue.publish", {**Q, "message": 1}, {"position": 1})
+CONSUME: tuple[str, dict[str, Any], dict[str, Any]] = ("queue.consume", Q, {"message_id": "ID"})
+NACK: tuple[str, dict[str, Any], dict[str, Any]] = ("queue.nack", ID, {"action": "dead_lettered"})
+EVERY_COMMAND: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("queue.create", {**Q, "max_retries": 0}, {"created": True}),
+    ("queue.update", {**Q, "max_depth": 9}, {"max_depth": 9, "max_retries": 0}),
+    ("queue.config", Q, {"max_depth": 9, "max_retries": 0}),
+    ("queue.list", {}, {"queues": ["q"]}),
+    ("queue.exists", Q, {"exists": True}),
+    PUBLISH,
+    ("queue.peek", Q, {"message_id": "ID"}),
+    CONSUME,
+    ("queue.extend", {**ID, "seconds": 100}, {"success": True}),
+    NACK,
+    ("queue.dead_letters", Q, {"count": 1}),
+    ("queue.retry_dead_letter", ID, {"success": True}),
+    CONSUME,
+    ("queue.nack_batch", IDS, {"nacked": 1}),
+    ("dlq.list", Q, {"count": 1}),
+    ("dlq.retry", ID, {"success": True}),
+    CONSUME,
+    NACK,
+    ("queue.redrive", Q, {"redriven": 1}),
+    CONSUME,
+    NACK,
+    ("dlq.redrive", Q, {"redriven": 1}),
+    CONSUME,
+    NACK,
+    ("queue.purge_dead_letters", Q, {"purged": 1}),
+    PUBLISH,
+    CONSUME,
+    NACK,
+    ("dlq.purge", Q, {"purged": 1}),
+    ("queue.publish_batch", {**Q, "messages": [{"message": 1}]}, {"count": 1}),
+    ("queue.consume_batch", {**Q, "consumer_id": "w"}, {"count": 1}),
+    ("queue.consumers", Q, {"count": 1}),
+    ("queue.release_consumer", {**Q, "consumer_id": "w"}, {"released": 1}),
+    ("queue.pause", Q, {"success": True}),
+    ("queue.stats", Q, {"paused": True, "depth": 1}),
+    ("queue.resume", Q, {"success": True}),
+    ("queue.stats", Q, {"paused": False}),
+    ("queue.purge", Q, {"purged": 1}),
+    PUBLISH,
+    CONSUME,
+    ("queue.ack", ID, {"success": True}),
+    PUBLISH,
+    CONSUME,
+    ("queue.ack_batch", IDS, {"acked": 1}),
+    ("queue.delete", Q, {"deleted": True}),
+    ("stream.create", ROOM, {"room": "r", "created": True}),
+    ("stream.get_or_create", ROOM, {"room": "r", "created": False}),
+    ("stream.list", {}, {"rooms": ["r"]}),
+    ("stream.publish", {**ROOM, "event": "said", "data": 1}, {"offset": 0}),
+    ("stream.consume", ROOM, {"next_offset": 1}),
+    ("stream.read", ROOM, {"next_offset": 1}),
+    ("stream.stats", ROOM, {"event_count": 1}),
+    ("pubsub.topics", {}, {"topics": ["r"]}),
+    ("pubsub.list", {}, {"topics": ["r"]}),
+    ("pubsub.publish", {"topic": "r", "payload": 1}, {"topic": "r", "subscribers_matched": 0}),
+    ("stream.delete", ROOM, {"deleted": True}),
+]
+
+
+@scenario
+async def test_every_command_does_what_its_name_says() -> None:
+    message_id = ""
+    async with place() as here:
+        for number, (command, fields, expected) in enumerate(EVERY_COMMAND):
+            given = msgspec.json.decode(msgspec.json.encode(fields).replace(b'"ID"', f'"{message_id}"'.encode()))
+            answer = await here.do(command, **given)
+            if command == "queue.publish":
+                message_id = answer["message_id"]
+            found = {name: answer[name] for name in expected}
+            assert found == {name: message_id if value == "ID" else value for name, value in expected.items()}, (number, command)
+    assert {command for command, _, _ in EVERY_COMMAND} == set(COMMANDS)
+
+
 HOSTILE: list[tuple[str, object, int, str]] = [
     ("queue.publsh", Q, 400, "unknown command 'queue.publsh'"),
     ("", Q, 400, "unknown command ''"),

@@ -140,6 +140,14 @@ def test_writes_of_foreach_batch_that_have_no_name_are_not_taken_for_one(flow: F
     assert flow.values() == [b"a", b"a", b"b", b"b"]
 
 
+@pytest.mark.long
+def test_rows_as_json(flow: Flow) -> None:
+    flow.add("a")
+    flow.run(flow.table().selectExpr("value as word", "length(value) as size"), payload="json")
+
+    assert flow.values() == [b'{"word":"a","size":1}']
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -452,6 +452,26 @@ def test_what_came_and_nobody_asked_for_keeps_its_lease(server: NatsServer, stre
     asyncio.run(run())
 
 
+def test_an_idle_source_hands_out_a_new_message_without_waiting_for_a_timer(
+    server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE), started(source_of(server, stream)) as source, client_of(server) as client:
+            loop = asyncio.get_running_loop()
+            call_at = loop.call_at
+            with monkeypatch.context() as patch:
+                patch.setattr(loop, "call_at", lambda when, *args, **options: call_at(when + 3_600, *args, **options))
+                for _ in range(3):
+                    waiting = asyncio.ensure_future(source.poll(200, 5))
+                    await source.depth()  # the request is at the server now
+                    await client.publish(f"{stream}.m", b"1")
+                    await client.flush()
+                    (received,) = await waiting
+                    source.ack(received)
+
+    asyncio.run(run())
+
+
 def test_a_poll_that_is_cancelled_loses_nothing(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         async with started(source_of(server, stream)) as source, client_of(server) as client:

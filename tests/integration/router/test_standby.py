@@ -75,8 +75,8 @@ class Routers:
             self.most = max(self.most, len(self.primaries))
             await asyncio.sleep(LOOK)
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
+    async def until(self, condition: Callable[[], object], within: float = 60) -> None:
+        async with asyncio.timeout(within):
             while not condition():  # noqa: ASYNC110  # nobody sets an event when a lock changes hands
                 await asyncio.sleep(LOOK)
 
@@ -183,6 +183,17 @@ async def a_lock_that_was_deleted_by_hand_is_given_up_and_taken_again(routers: R
         client.delete(routers.key)
     await routers.until(lambda: routers.told == [[True, False, True]])
     assert one.is_primary
+
+
+@shared_server
+async def a_lock_that_a_killed_router_left_behind_is_taken_soon_after_it_has_run_out(routers: Routers) -> None:
+    with routers.server.client() as client:
+        client.set(routers.key, "killed", px=round(TTL * 1000))
+    one = await routers.add()
+    await routers.until(lambda: one.status().holder == "killed")
+    assert not one.is_primary
+    await routers.until(lambda: one.is_primary, within=3 * TTL)
+    assert one.status().holder == one.instance_id
 
 
 @own_server

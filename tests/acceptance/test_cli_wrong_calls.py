@@ -207,7 +207,7 @@ WITHOUT_SERVER = [
     (f"trace 000000000000000000000000000001 --server {GONE}", 4, "penstock: "),
     ("explain", 2, "penstock explain: the following arguments are required: NAME"),
     ("explain billing --limit 0", 2, "penstock explain: argument --limit: '0' is not a whole number from 1 to 1000"),
-    ("top", 2, "penstock: top draws on a terminal, and this is none"),
+    ("top", 2, "penstock: top needs a terminal"),
     ("top --once --interval soon", 2, "penstock top: argument --interval: 'soon' is not a duration"),
     ("top --once --interval 1ms", 2, "penstock: --interval is 0.001, expected a duration from 0.1 to 3600 s"),
     ("top --sort size", 2, "penstock top: unknown sort 'size'; known: backlog, rate, age, name"),

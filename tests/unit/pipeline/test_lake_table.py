@@ -285,7 +285,7 @@ def test_two_writers_that_made_the_same_rows(tmp_path: Path) -> None:
     first, second = staged(one, "orders", 7, 0, 5), staged(two, "orders", 7, 0, 5)
     one.commit([first], watermark={"orders": Position(7, 5)}, base={})
 
-    with pytest.raises(Aborted, match="somebody else"):
+    with pytest.raises(Aborted, match="another archive"):
         two.commit([second], watermark={"orders": Position(7, 5)}, base={})
     one.close()
     two.close()

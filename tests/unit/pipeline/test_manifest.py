@@ -77,9 +77,9 @@ def test_a_commit_that_does_not_fit_changes_nothing(subtests: pytest.Subtests) -
     cases: list[tuple[Commit, type[PenstockError], str]] = [
         (append(3, 5, 8), DataLoss, "from 1 to 3"),
         (append(1, 5, 8), DataLoss, "from 1 to 1"),
-        (append(2, 4, 8), Aborted, "somebody else"),
-        (append(2, None, 8), Aborted, "somebody else"),
-        (append(2, 5, 8, number=8), Aborted, "somebody else"),
+        (append(2, 4, 8), Aborted, "another"),
+        (append(2, None, 8), Aborted, "another"),
+        (append(2, 5, 8, number=8), Aborted, "another"),
         (Commit(2, 0, {"orders": Position(7, 5)}, {"orders": Position(7, 4)}, [], []), InvalidArgument, "never decreases"),
         (Commit(2, 0, {"orders": Position(7, 5)}, {"orders": Position(6, 9)}, [], []), InvalidArgument, "never decreases"),
         (Commit(2, 0, {}, {}, [], ["messages/other"]), Aborted, "not in the table"),

@@ -93,14 +93,14 @@ class State:
             before, base = self.watermark.get(stream), commit.base.get(stream)
             if before != base:
                 raise Aborted(
-                    f"{stream!r} is archived up to {_shown(before)}, expected {_shown(base)}: somebody else writes this lake",
+                    f"{stream!r} is archived up to {_shown(before)}, expected {_shown(base)}: another archive writes this lake",
                     hint="let one archive write a lake; the other one may be started again, and continues where the lake ends",
                 )
             if before is not None and position < before:
                 raise InvalidArgument.of("watermark", {stream: tuple(position)}, f"{tuple(before)} or more: it never decreases")
         for path in commit.remove:
             if path not in self.files:
-                raise Aborted(f"{path!r} is not in the table any more: somebody else has merged it")
+                raise Aborted(f"{path!r} is not in the table any more: another compaction has merged it")
         for file in commit.add:
             if file.path in self.files:
                 raise InvalidArgument.of("add", file.path, "a file that is not in the table yet")

@@ -181,7 +181,7 @@ class Table:
                 continue
             break
         else:
-            raise Aborted(f"{TRIES} times somebody else committed to {self.name!r} first; nothing was changed")
+            raise Aborted(f"{TRIES} times another writer committed to {self.name!r} first; nothing was changed")
         state.apply(commit)
         self._recent.append(commit)
         self._settle([commit])

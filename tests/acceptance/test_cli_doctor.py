@@ -116,7 +116,7 @@ def test_a_program_that_is_no_penstock_is_no_server(penstock: Penstock) -> None:
         found = examined(penstock, "--server", f"http://127.0.0.1:{stranger.getsockname()[1]}", code=1)
         thread.join()
     assert found["server"]["level"] == "problem"
-    assert "no Penstock server" in found["server"]["text"]
+    assert "not a Penstock server" in found["server"]["text"]
 
 
 def test_tokens_are_tried(penstock: Penstock, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_advice_about_a_connection_fits_how_it_failed(subtests: pytest.Subte
         ("https://h:1", "[SSL: CERTIFICATE_VERIFY_FAILED] Hostname mismatch, certificate is not valid for 'h'", "host name that"),
         ("https://h:1", "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", "http:// instead of https://"),
         ("wss://h:1/ws", "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version", "openssl s_client"),
-        ("http://h:1", "what answers there is no Penstock server: it does not speak HTTP", "https://"),
+        ("http://h:1", "not a Penstock server: it does not speak HTTP", "https://"),
         ("ws://h:1/ws", "server disconnected", "https://"),
         (
             "penstocks://h:1",

@@ -96,7 +96,7 @@ class Keyring:
     def _check_file(self) -> None:
         if self._problem is not None:
             raise Unavailable(
-                "the server cannot read its tokens", hint="its log says why; nobody is let in until that is repaired"
+                "the server cannot read its tokens", hint="see its log; no token is accepted until that is repaired"
             )
 
     def _look_again(self, now: int, interval: int) -> None:
@@ -131,7 +131,7 @@ class Keyring:
 
         def add(tokens: dict[str, Token]) -> None:
             if len(tokens) >= MAX_TOKENS:
-                raise ResourceExhausted(f"there are {MAX_TOKENS} tokens already", hint="revoke those that nobody uses")
+                raise ResourceExhausted(f"there are {MAX_TOKENS} tokens already", hint="revoke unused ones")
             tokens[token.id] = token
 
         self._change(add)
@@ -186,7 +186,7 @@ class Keyring:
         except ValueError as error:
             raise DataLoss(
                 f"the token file {str(self._path)!r} is damaged: {error}",
-                hint="restore it from a backup, or move it away and create new tokens; until then nobody is let in",
+                hint="restore it from a backup, or move it away and create new tokens; until then no token is accepted",
             ) from None
         self._known = {token_id: (token, token.principal) for token_id, token in tokens.items()}
         self._unwarned = {

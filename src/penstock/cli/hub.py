@@ -315,7 +315,7 @@ def run_listen(found: argparse.Namespace) -> int:
     """Show messages until there were enough."""
     if found.durable and found.address is None:
         raise InvalidArgument(
-            "--durable is given without --as", hint="messages wait for an address: say whose, as in --as '@(shop/billing)'"
+            "--durable is given without --as", hint="messages wait for an address: name it, as in --as '@(shop/billing)'"
         )
     if found.durable and found.since is not None:
         raise InvalidArgument(

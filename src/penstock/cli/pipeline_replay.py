@@ -105,7 +105,7 @@ def replay_of(found: argparse.Namespace, now: int) -> Replay:
     from penstock.pipeline.core.replay import Replay, speed_of  # noqa: PLC0415
 
     if found.to is None and not found.dry_run:
-        raise InvalidArgument("--to is missing, expected the stream to publish to", hint="or say --dry-run to count only")
+        raise InvalidArgument("--to is missing, expected the stream to publish to", hint="or --dry-run to count only")
     storage = found.storage
     if storage == "auto" and not ("://" in found.lake or Path(found.lake).is_dir()):
         storage = "log"  # nothing was archived yet

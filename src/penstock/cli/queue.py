@@ -272,7 +272,7 @@ def _reader(kind: str) -> Callable[[bytes], Any]:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise InvalidArgument("a payload is not UTF-8 text", hint="say --type bytes to send it as it is") from None
+            raise InvalidArgument("a payload is not UTF-8 text", hint="use --type bytes to send it unchanged") from None
 
     return {"json": read_json, "text": read_text}.get(kind, bytes)
 

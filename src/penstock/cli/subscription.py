@@ -154,7 +154,7 @@ def _options(found: argparse.Namespace, there: penstock.SubscriptionOptions | No
     }
     topic = found.dead_letter_topic or (None if dead is None else dead.dead_letter_topic)
     if found.max_attempts is not None and topic is None:
-        raise InvalidArgument("--max-attempts is given without --dead-letter-topic", hint="say where dead messages go")
+        raise InvalidArgument("--max-attempts is given without --dead-letter-topic", hint="name the topic for dead letters")
     if topic is not None and (found.dead_letter_topic is not None or found.max_attempts is not None):
         attempts = found.max_attempts or (5 if dead is None else dead.max_delivery_attempts)
         given["dead_letter_policy"] = penstock.DeadLetterPolicy(topic, attempts)

@@ -25,7 +25,7 @@ def configure(parser: Parser) -> None:
     create = commands.add_parser(
         "create", help="make a token; its secret is shown once", description="Make a token. Its secret is shown once."
     )
-    create.add_argument("--name", required=True, help="what it is for, or whose it is")
+    create.add_argument("--name", required=True, help="a name for the token, such as its user")
     create.add_argument("--project", help="the only project it may touch (default: every project)")
     create.add_argument("--verbs", metavar="VERB,…", help=f"what it may do, of {', '.join(Verb)} (default: all)")
     create.add_argument(

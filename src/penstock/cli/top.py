@@ -55,9 +55,7 @@ def run(found: argparse.Namespace) -> int:
     if not SHORTEST <= found.interval <= LONGEST:
         raise InvalidArgument.of("--interval", found.interval, f"a duration from {SHORTEST} to {LONGEST} s")
     if not found.once and not found.json and not sys.stdout.isatty():
-        raise InvalidArgument(
-            "top draws on a terminal, and this is none", hint="--once prints one table, --json a line each time"
-        )
+        raise InvalidArgument("top needs a terminal", hint="--once prints one table, --json a line each time")
     work = _print if found.once or found.json else _show
     return run_with_client(found, lambda pubsub: work(pubsub, found))
 

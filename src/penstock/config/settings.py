@@ -527,8 +527,8 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
         )
     if values["auth"] == "none" and not values["insecure"] and not is_loopback(values["host"]):
         raise InvalidArgument(
-            f"{label('host')} is {values['host']!r}: others could reach this server, and nothing would ask who they are",
-            hint="ask for tokens with auth = 'token' (--auth token), or say that it is meant with insecure = true (--insecure)",
+            f"{label('host')} is {values['host']!r}: anybody who can reach this server could use it without a token",
+            hint="require tokens with auth = 'token' (--auth token), or allow it with insecure = true (--insecure)",
         )
     for low, high in (
         ("queue_prefetch_default", "queue_prefetch_max"),
@@ -579,8 +579,8 @@ def _check_hub(values: Mapping[str, Any], label: Label) -> None:
         parts = urlsplit(values["hub_jwks_url"])
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise InvalidArgument(
-                f"{label('hub_jwks_url')} begins with http: on the way somebody could put other keys in place of these",
-                hint="fetch them by https, or say that it is meant with insecure = true (--insecure)",
+                f"{label('hub_jwks_url')} begins with http: others could replace the keys on their way",
+                hint="use https, or allow it with insecure = true (--insecure)",
             )
 
 

@@ -474,7 +474,7 @@ class HubService:
             retained = await self._logs.retain(effect.address, effect.pattern, effect.bindings, deliver)
         except Exception as error:  # it is not made, whatever it was; what nobody foresaw ends the connection too
             foreseen = error if isinstance(error, Refusal | PenstockError) else None
-            refusal = _refusal(foreseen or Unavailable("the log failed", hint="the server's log says why"))
+            refusal = _refusal(foreseen or Unavailable("the log failed", hint="see the server's log"))
             self.hub.unretained(link.session, effect, refusal, self._clock.now())
             if foreseen is None:
                 raise

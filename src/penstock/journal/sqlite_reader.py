@@ -249,7 +249,7 @@ class SqliteReader(ABC):
         row = reader.execute("SELECT value FROM meta WHERE name = 'first_event'").fetchone()
         oldest = row[0] if row else 0
         if type(oldest) is not int or type(latest) is not int:
-            raise CorruptLog(self.path, "the ends of the event log", "a row makes no sense")
+            raise CorruptLog(self.path, "the ends of the event log", "a row is invalid")
         return oldest, latest
 
     def _earliest(self, reader: apsw.Connection, stream: int) -> int | None:
@@ -281,7 +281,7 @@ class SqliteReader(ABC):
         try:
             is_intact = checksum(header, body) == crc
         except struct.error as error:
-            raise CorruptLog(self.path, where, f"a row makes no sense: {error}") from error
+            raise CorruptLog(self.path, where, f"a row is invalid: {error}") from error
         if not is_intact:
             raise CorruptLog(self.path, where, "the checksum does not fit the bytes")
 
@@ -304,7 +304,7 @@ class SqliteReader(ABC):
                 yield reader
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
                 # A damaged row has columns of other types, or a body that does not decode.
-                raise CorruptLog(self.path, where, f"a row makes no sense: {error}") from error
+                raise CorruptLog(self.path, where, f"a row is invalid: {error}") from error
             finally:
                 self._give_back(reader)
 

@@ -151,7 +151,7 @@ def grouped(
     if names is None or names.null_count == len(names):
         if default is None and count:
             raise InvalidArgument(
-                f"row {row} names no stream, expected one", hint="add a column `stream`, or say the stream of all rows"
+                f"row {row} names no stream, expected one", hint="add a column `stream`, or name the stream of all rows"
             )
         if default is not None and count:
             yield default, rest, None
@@ -159,7 +159,9 @@ def grouped(
     if names.null_count:
         if default is None:
             place = _first(pc.is_null(names))
-            raise InvalidArgument(f"row {row + (place or 0)} names no stream, expected one", hint="or say the stream of all rows")
+            raise InvalidArgument(
+                f"row {row + (place or 0)} names no stream, expected one", hint="or name the stream of all rows"
+            )
         names = names.fill_null(default)
     found = names.unique().to_pylist()
     if len(found) == 1:

@@ -246,7 +246,9 @@ class Connection(asyncio.Protocol):
 
     def _greet(self, hello: Hello) -> None:
         if self._operations is not None:
-            raise FailedPrecondition("Hello was said before on this connection", hint="connect again to be somebody else")
+            raise FailedPrecondition(
+                "Hello was sent before on this connection", hint="open another connection for another identity"
+            )
         if hello.version != frames.VERSION:
             raise FailedPrecondition(
                 f"the client speaks version {hello.version} of the protocol, this server {frames.VERSION}",

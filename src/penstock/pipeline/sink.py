@@ -149,7 +149,7 @@ class StreamSink(_Stager, DataSourceStreamArrowWriter):
         if staged := _staged(messages):
             query = self._to.query or staged[0].query
             if query is None:
-                raise FailedPrecondition(f"Spark did not tell its tasks {QUERY_ID}", hint="option('query', …) names the query")
+                raise FailedPrecondition(f"Spark did not pass to its tasks {QUERY_ID}", hint="option('query', …) names the query")
             self._publish(staged, query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name

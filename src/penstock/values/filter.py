@@ -129,7 +129,7 @@ class _Parser:
         joint = self.token
         while self.token in ("AND", "OR"):
             if self.token != joint:
-                raise self.error(f"`{joint}` again", "say with parentheses which goes first, as in `(a AND b) OR c`")
+                raise self.error(f"`{joint}` again", "add parentheses, as in `(a AND b) OR c`")
             self.skip()
             tests.append(self.unary(depth))
         if len(tests) == 1:

@@ -283,7 +283,7 @@ def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collect
         if name in fixed:
             raise InvalidArgument(f"{name} cannot be changed after the creation", hint=f"what can be changed: {known}")
         if name not in names:
-            raise InvalidArgument(f"{short_repr(name)} is no setting that can be changed, expected one of {known}")
+            raise InvalidArgument(f"unknown setting {short_repr(name)}, expected one of {known}")
     merged = by_name(settings)
     for name, value in changes.items():
         policy = merged[name]

@@ -65,14 +65,14 @@ class Address:
         answer = await self._get("/native", tls)
         status = _STATUS.match(answer)
         if status is None:
-            raise ConnectionError("what answers there is no Penstock server: it does not speak HTTP")
+            raise ConnectionError("not a Penstock server: it does not speak HTTP")
         if status[1] != b"200":
             raise ConnectionError(f"it answers {int(status[1])} to GET /native: is it a Penstock server with a native port?")
         try:
             place = json.loads(answer.partition(b"\r\n\r\n")[2])
             return int(place["port"]), bool(place["tls"])
         except (ValueError, KeyError, TypeError):
-            raise ConnectionError("what answers there is no Penstock server: its GET /native names no port") from None
+            raise ConnectionError("not a Penstock server: its GET /native returns no port") from None
 
     async def _get(self, path: str, tls: ssl.SSLContext | None) -> bytes:
         """What a server answers. One question in a loop's own terms, so that it can be called off at any moment."""

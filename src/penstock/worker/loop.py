@@ -57,7 +57,7 @@ class ClientLoop:
     def call_blocking(self, work: Work[T]) -> T:
         """Do something with the client, and wait for it; from a thread without a loop."""
         if _is_in_a_loop():
-            raise FailedPrecondition("this would block the event loop that runs here", hint="await task.send(…) instead")
+            raise FailedPrecondition("this would block the running event loop", hint="await task.send(…) instead")
         with self._lock:
             if not self.is_settled:
                 self._settle_apart()

@@ -671,7 +671,7 @@ def test_something_that_answers_but_is_no_hub_is_told_in_time() -> None:
         await site.start()
         port = runner.addresses[0][1]
         try:
-            for path, text in (("mute", "does not answer"), ("chatter", "no hub"), ("other", "no hub")):
+            for path, text in (("mute", "does not answer"), ("chatter", "not a hub"), ("other", "no hub")):
                 with pytest.raises((ServerUnreachable, FailedPrecondition), match=text):
                     await HubClient(f"ws://127.0.0.1:{port}/{path}", timeout=0.3 if path == "mute" else SECONDS).open()
         finally:

@@ -188,7 +188,7 @@ def test_calls_are_sent_from_threads_and_from_tasks_that_block(server: LocalServ
             await worker.start()
             await outer.send()
             await asyncio.to_thread(inner.send_with(priority=9).sync, "from a thread")
-            with pytest.raises(FailedPrecondition, match="would block the event loop"):
+            with pytest.raises(FailedPrecondition, match="would block the running event loop"):
                 inner.send_sync("from the loop")
             await done(worker, succeeded=3)
 

@@ -496,12 +496,12 @@ NO_PENSTOCK = {
     b"SSH-2.0-OpenSSH\r\n": "it does not speak HTTP",
     b"": "it does not speak HTTP",
     b"HTTP/1.1 404 Not Found\r\n\r\n": "it answers 404 to GET /native",
-    b"HTTP/1.1 200 OK\r\n\r\n<html>": "names no port",
-    b"HTTP/1.1 200 OK\r\n\r\n[]": "names no port",
-    b'HTTP/1.1 200 OK\r\n\r\n{"port": "none", "tls": false}': "names no port",
-    b"HTTP/1.1 200 OK\r\n\r\n" + b"{" * 20_000: "names no port",
-    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{" + b"}" * 4: "names no port",
-    b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe": "names no port",
+    b"HTTP/1.1 200 OK\r\n\r\n<html>": "returns no port",
+    b"HTTP/1.1 200 OK\r\n\r\n[]": "returns no port",
+    b'HTTP/1.1 200 OK\r\n\r\n{"port": "none", "tls": false}': "returns no port",
+    b"HTTP/1.1 200 OK\r\n\r\n" + b"{" * 20_000: "returns no port",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{" + b"}" * 4: "returns no port",
+    b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe": "returns no port",
 }
 
 

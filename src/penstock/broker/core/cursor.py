@@ -54,9 +54,7 @@ def check_room(bookmarks: Mapping[str, StoredCursor], name: str, owner: str) -> 
             limits.append(("this token has made", sum(one.owner == owner for one in bookmarks.values()), MAX_OF_TOKEN))
     for owned_by, count, most in limits:
         if count >= most:
-            raise ResourceExhausted(
-                f"{owned_by} {count} cursors, expected at most {most}", hint="delete those that nobody reads by"
-            )
+            raise ResourceExhausted(f"{owned_by} {count} cursors, expected at most {most}", hint="delete unused ones")
 
 
 def held(bookmarks: Iterable[StoredCursor]) -> dict[int, int]:

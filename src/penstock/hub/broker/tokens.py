@@ -94,6 +94,4 @@ class KeyringVerifier:
 def _refusal(error: Unauthenticated | Unavailable) -> Refusal:
     if isinstance(error, Unauthenticated):
         return unauthorized("invalid_token", error.problem, "make one with penstock token create")
-    return unauthorized(
-        "tokens_unavailable", "the server cannot read its tokens", "try again later; its log says why", retryable=True
-    )
+    return unauthorized("tokens_unavailable", "the server cannot read its tokens", "try again later; see its log", retryable=True)

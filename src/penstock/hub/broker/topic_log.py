@@ -158,6 +158,6 @@ class TopicAppender:
                     self._finish(done, error)
                 except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and the next has its turn
                     log.error("a message for topic %r could not be written: %s", topic, why(error))
-                    self._finish(done, Unavailable("the message could not be written", hint="the server's log says why"))
+                    self._finish(done, Unavailable("the message could not be written", hint="see the server's log"))
         finally:
             del self._missing[topic]

@@ -370,7 +370,7 @@ class HubLink:
             try:
                 envelope = decode_envelope(text)
             except msgspec.MsgspecError:
-                return Closed(None, "what answers there is no hub: it says what cannot be read")
+                return Closed(None, "the peer is not a hub: it sent an unreadable message")
             request = self._waiting.get(envelope.correlation_id or "")
             if self._is_token_over(envelope, request):
                 self._ready.clear()  # what is asked from now on goes over the next connection, which has another token

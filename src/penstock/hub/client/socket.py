@@ -78,7 +78,7 @@ class HubSocket:
                 text: str = found.data
                 return text
             case aiohttp.WSMsgType.BINARY:
-                return Closed(None, "what answers there is no hub: it sends bytes")
+                return Closed(None, "the peer is not a hub: it sent a binary message")
             case aiohttp.WSMsgType.ERROR:
                 return Closed(self._socket.close_code, text_of(found.data))
             case aiohttp.WSMsgType.CLOSE:
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
 
     match error:
         case aiohttp.ClientResponseError():
-            return "what answers there is no Penstock server: it does not speak HTTP"
+            return "not a Penstock server: it does not speak HTTP"
         case aiohttp.ClientConnectorError(os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")):
             return "what answers there does not speak TLS; write http:// or ws:// if that is meant"
         case aiohttp.ClientConnectorError():

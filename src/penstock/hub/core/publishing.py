@@ -207,9 +207,9 @@ def send(state: HubState, context: CommandContext[Send]) -> None:
     if not context.session.identity.may_send():
         raise Refusal(
             "unauthorized",
-            "the token does not allow to send",
+            "the token does not allow sending",
             reason="not_permitted",
-            resolution="ask for a token that allows to publish",
+            resolution="use a token that may publish",
         )
     message = _message(state, context, actor.address, kind, data)
     found = state.registry.get(to, now)
@@ -239,7 +239,7 @@ def broadcast(state: HubState, context: CommandContext[Broadcast]) -> None:
     if not session.identity.may_broadcast():
         raise Refusal(
             "unauthorized",
-            "the token does not allow to publish everywhere",
+            "the token does not allow publishing to every topic",
             reason="not_permitted",
             resolution="publish to a topic, or ask for a token without publish patterns",
         )

@@ -163,7 +163,7 @@ def layout(columns: Sequence[Column], *, is_json: bool, has_stream: bool) -> Lay
     if not has_stream and STREAM not in names:
         raise InvalidArgument(
             "no stream to write to",
-            hint="option('topic', 'NAME') or option('queue', 'NAME'), or a column `stream` that says it for each row",
+            hint="option('topic', 'NAME') or option('queue', 'NAME'), or a column `stream`",
         )
     if is_json:
         return Layout(tuple(column.name for column in special), _payload(others))

@@ -261,7 +261,7 @@ class SqsSource:
                 await self.flush()
                 await self._give_back()
         except TimeoutError:
-            log.warning("queue=%s problem=SQS was not told everything within %d s of stopping", self._name, STOP_SECONDS)
+            log.warning("queue=%s problem=SQS did not get everything within %d s of stopping", self._name, STOP_SECONDS)
         await self._changes.cancel()
         for entry in await self._deletes.cancel():
             self._late_acks.add(entry.broker_id, self._clock.now())

@@ -29,7 +29,7 @@ def test_a_stream_that_is_missing_is_told_before_spark_is_started(penstock: Pens
 def test_a_missing_java_is_told_with_what_to_install(penstock: Penstock) -> None:
     java = penstock.folder / "java"
     penstock.environment["JAVA_HOME"] = str(java)
-    for words in ("archive", "compact", "replay a --to b"):
+    for words in ("archive", "replay a --to b"):
         done = penstock("pipeline", *words.split())
         assert (done.code, done.out) == (1, "")
         assert done.err.startswith(f"penstock: Spark needs Java, and JAVA_HOME is {java}, where there is no bin/java\n")

@@ -97,9 +97,12 @@ def add_window(parser: argparse.ArgumentParser) -> None:
 
 
 def add_hold(parser: argparse.ArgumentParser) -> None:
-    """Whether the broker waits."""
+    """What the archive keeps: whether the broker waits for it, and whether it makes typed tables."""
     parser.add_argument(
         "--hold", action="store_true", help="what is not archived yet stays in the log, whatever its retention says"
+    )
+    parser.add_argument(
+        "--typed", action="store_true", help="also keep a table with the schema's fields as columns for each topic with a schema"
     )
 
 
@@ -134,6 +137,7 @@ def plan_of(found: argparse.Namespace) -> Plan:
         window=interval(getattr(found, "window", 60)),
         max_rows=found.max_rows,
         hold=getattr(found, "hold", False),
+        typed=getattr(found, "typed", False),
     )
 
 

@@ -125,6 +125,17 @@ class HttpLog:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._endpoint, self._options)
 
+    def reach(self, seconds: float) -> None:
+        """Return when somebody listens at the address; ServerUnreachable after so many seconds without."""
+        patience = _Patience(self._endpoint, min(seconds, self._timeout))
+        while True:
+            try:
+                socket.create_connection((self._host, self._port), max(seconds, MIN_PAUSE / SECOND)).close()
+            except OSError as error:
+                patience.wait(error)
+            else:
+                return
+
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:

@@ -49,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follower(self) -> Follower:
         if self._followed is None:
             cursors = None if self._options.cursor is None else lambda: open_cursors(self._options)
-            self._followed = Follower(self._options, open_source(self._options), cursors)
+            self._followed = Follower(self._options, open_source(self._options, is_first=True), cursors)
         return self._followed
 
     def initialOffset(self) -> Stored:

@@ -144,7 +144,7 @@ def test_no_place_in_a_stream(subtests: pytest.Subtests) -> None:
         '{"orders": null}',
         '{"orders": true}',
         '{"orders": [1]}',
-        '{"orders": {"0": 5}}',
+        '{"orders": {"1": 5}}',
         '{"orders": -3}',
         '{"orders": "tomorrow"}',
         '{"orders": 1, "orders": 2}',

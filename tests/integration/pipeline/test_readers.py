@@ -29,7 +29,7 @@ from penstock.durations import SECOND, to_datetime
 from penstock.errors import DataLoss, InvalidArgument, NotFound, ServerUnreachable
 from penstock.log.http import HttpLog
 from penstock.log.log import Spans
-from penstock.pipeline import scan
+from penstock.pipeline import scan, stream_reader
 from penstock.pipeline.core.options import VIEWS
 from penstock.pipeline.reader import BatchReader
 from penstock.pipeline.scan import CONTACT_SECONDS, Part
@@ -534,3 +534,23 @@ def test_a_server_that_is_not_there_is_told_in_seconds(monkeypatch: pytest.Monke
     ):
         with pytest.raises(ServerUnreachable, match="no connection to the server at"):
             ask()
+
+
+def test_a_batch_waits_for_enough_rows_but_not_too_long(way: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(stream_reader, "monotonic", lambda: now[0])
+    way.count("orders", 2)
+    query = Query(way.stream(subscribe="orders", minOffsetsPerTrigger="3", maxTriggerDelay="1m"))
+
+    assert query.batch() == []
+    way.count("orders", 1)
+    assert values(query.batch()) == [b"0", b"1", b"2"]
+    way.count("orders", 1)
+    now[0] += 59 * SECOND
+    assert query.batch() == []
+    now[0] += SECOND
+    assert values(query.batch()) == [b"3"]
+    way.count("orders", 1)
+    query.reader.prepareForTriggerAvailableNow()
+    assert values(query.batch()) == [b"4"], "what is there is taken when the query ends with it"
+    query.reader.stop()

@@ -188,6 +188,7 @@ def test_what_is_wrong_is_named_as_it_was_written(subtests: pytest.Subtests) -> 
         ({"endingOffsets": '{"orders": -2}'}, "endingOffsets is "),
         ({"timeout": "0"}, "timeout is '0', expected a number of seconds above 0"),
         ({"timeout": "soon"}, "timeout is 'soon', expected a number of seconds above 0"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger is '5', expected at most"),
         ({"storage": "disk"}, "storage is 'disk', expected one of log, lake, auto"),
         ({"storage": "auto"}, "storage is 'auto' and lake is missing"),
         ({"endpoint": None, "path": "data", "cursor": "me"}, "cursor is 'me', expected none beside path"),

@@ -41,6 +41,8 @@ SOURCE_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxBytesPerTrigger",
     "cursor",
     "storage",
@@ -69,6 +71,8 @@ KAFKA = {
 HEADERS = "attributes"
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _MAX = (1 << 63) - 1
+DELAY_SECONDS = 900.0
+"""Fifteen minutes, as Kafka's source has it."""
 
 
 class OptionReader:
@@ -122,14 +126,14 @@ class OptionReader:
         return number
 
     def seconds(self, name: str) -> float | None:
-        """A number of seconds above 0."""
+        """A number of seconds above 0: 30, 30s, 15m or 1h."""
         value = self.text(name)
         if value is None:
             return None
-        found = re.fullmatch(r" *([0-9]{1,9}(?:\.[0-9]{1,6})?)s? *", value, re.ASCII)
+        found = re.fullmatch(r" *([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|) *", value, re.ASCII)
         if found is None or not float(found[1]) > 0:
-            raise self.wrong(name, "a number of seconds above 0, such as 30")
-        return float(found[1])
+            raise self.wrong(name, "a number of seconds above 0, such as 30, or 15m")
+        return float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3_600}[found[2]]
 
     def size(self, name: str) -> int | None:
         """A number of bytes: 1048576, 512k, 64m or 1g."""
@@ -243,6 +247,9 @@ class SourceOptions:
     max_partition_rows: int | None
     max_rows: int | None
     max_bytes: int | None
+    min_rows: int | None
+    max_delay: float
+    """Seconds after which a batch has fewer than `min_rows`."""
     cursor: str | None
     storage: str
     lake: str | None
@@ -292,6 +299,9 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise InvalidArgument(f"storage is {storage!r} and lake is missing, expected the lake's directory or URL")
     view = given.choice("view", VIEWS if storage == LOG else (MESSAGES, EVENT_LOG), MESSAGES)
     streams, pattern = _subscription(given, view)
+    min_rows, max_rows = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
+    if min_rows is not None and max_rows is not None and min_rows > max_rows:
+        raise given.wrong("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger, {max_rows}")
     cursor, path = given.text("cursor"), given.text("path")
     if cursor is not None and path is not None:
         raise given.wrong("cursor", "none beside path", hint="cursors are kept by a server: read by its endpoint")
@@ -311,8 +321,10 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         is_strict=given.flag("failOnDataLoss", default=True),
         min_partitions=given.number("minPartitions"),
         max_partition_rows=given.number("maxRecordsPerPartition"),
-        max_rows=given.number("maxOffsetsPerTrigger"),
+        max_rows=max_rows,
         max_bytes=given.size("maxBytesPerTrigger"),
+        min_rows=min_rows,
+        max_delay=given.seconds("maxTriggerDelay") or DELAY_SECONDS,
         cursor=cursor,
         storage=storage,
         lake=lake,

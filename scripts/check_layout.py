@@ -124,7 +124,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"penstock.api", "penstock.broker", "penstock.client", "penstock.config", "penstock.http", "penstock.router"},
     "penstock.router.monitoring": ANY | KERNEL | {"penstock.access", "penstock.http", "penstock.router", "aiohttp"},
     # the pipeline, which runs in other processes
-    "penstock.pipeline": ANY | KERNEL | {"penstock.log", "penstock.router.core", "deltalake", "pyspark", "pyarrow", "pandas"},
+    "penstock.pipeline": ANY
+    | KERNEL
+    | {"penstock.log", "penstock.router.core", "penstock.schemas", "deltalake", "pyspark", "pyarrow", "pandas"},
     "penstock.pipeline.core": PURE | PURE_KERNEL | {"penstock.log.log", "penstock.pipeline.schemas", "difflib"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
     "penstock.backup": ANY | KERNEL | BROKER | {"penstock.access", "penstock.wire"},

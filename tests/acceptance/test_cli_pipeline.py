@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import threading
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
 
 from penstock.cli import pipeline_run
 from penstock.cli.pipeline_run import Screen, document, line, sum_up, told_to_stop
 from penstock.durations import SECOND
+from penstock.errors import Aborted, DataLoss, PenstockError, Unavailable
 from penstock.pipeline.progress import QueryProgress, Report
 from tests.acceptance.command import Penstock
 
@@ -29,7 +33,7 @@ def test_a_stream_that_is_missing_is_told_before_spark_is_started(penstock: Pens
 def test_a_missing_java_is_told_with_what_to_install(penstock: Penstock) -> None:
     java = penstock.folder / "java"
     penstock.environment["JAVA_HOME"] = str(java)
-    for words in ("archive", "compact", "replay a --to b"):
+    for words in ("archive", "replay a --to b"):
         done = penstock("pipeline", *words.split())
         assert (done.code, done.out) == (1, "")
         assert done.err.startswith(f"penstock: Spark needs Java, and JAVA_HOME is {java}, where there is no bin/java\n")
@@ -96,3 +100,37 @@ def test_the_first_signal_asks_to_stop_and_leaves_no_handler_behind() -> None:
 
     assert signal.getsignal(signal.SIGTERM) is before
     assert isinstance(stop, threading.Event)
+
+
+@pytest.mark.parametrize(
+    ("failures", "restarts", "starts", "raised"),
+    [
+        ([Unavailable("the server restarts")] * 3, 3, 4, None),
+        ([Unavailable("the server restarts")] * 4, 3, 4, Unavailable),
+        ([Unavailable("the server restarts")], 0, 1, Unavailable),
+        ([DataLoss("something is gone")], 3, 1, DataLoss),
+        ([Aborted("another archive writes this lake")], 3, 1, Aborted),
+    ],
+)
+def test_queries_start_again_after_what_may_pass(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failures: list[PenstockError],
+    restarts: int,
+    starts: int,
+    raised: type[PenstockError] | None,
+) -> None:
+    monkeypatch.setattr(pipeline_run, "SECOND", 1_000)  # a pause of a second takes a moment
+    coming, started = iter(failures), []
+
+    def start(_spark: Any, _plan: Any) -> list[Any]:
+        started.append(True)
+        if (failure := next(coming, None)) is not None:
+            raise failure
+        return []
+
+    given = argparse.Namespace(json=False, restarts=restarts)
+    with nullcontext() if raised is None else pytest.raises(raised):
+        pipeline_run._run_stage(start, cast(Any, None), cast(Any, None), threading.Event(), given)
+    assert len(started) == starts
+    assert capsys.readouterr().err.count("starting again in") == starts - 1

@@ -83,6 +83,9 @@ def run_job(found: argparse.Namespace) -> int:
 
 def run_compact(found: argparse.Namespace) -> int:
     """Compact the lake."""
+    from penstock.pipeline.session import check_packages  # noqa: PLC0415  # `--help` needs no pipeline
+
+    check_packages()
     report = _job("compact").compact(options.lake_of(found), target_bytes=found.target_size)
     if found.json:
         say_json(report._asdict())

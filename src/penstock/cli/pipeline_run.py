@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
+from penstock.backoff import exponential
 from penstock.cli.arguments import duration, pair, whole
 from penstock.cli.output import clipped, complain, redraw, redraw_lines, say, say_json_line, short
 from penstock.cli.session import add_target, target_of
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import InvalidArgument, Unavailable
+from penstock.errors import Aborted, InvalidArgument, PenstockError
 from penstock.pipeline.progress import QueryProgress
 from penstock.values.wording import count, span
 
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 DEFAULT_LAKE = "lake"
 DRAW = SECOND // 4
 TELL = 5 * SECOND
-STARTS = 4
-"""How often queries are started, when Spark loses patience with a worker."""
+RESTARTS = 10
+MAX_PAUSE = 60 * SECOND
+CALM = 10 * 60 * SECOND
+"""After so long without a failure, the next one is the first again."""
 
 
 def add_spark(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +84,13 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--streams", metavar="PATTERN", default=".*", help="a regular expression of streams (default: all)")
     parser.add_argument("--max-rows", metavar="N", type=whole(1), help="at most N rows in a batch")
+    parser.add_argument(
+        "--restarts",
+        metavar="N",
+        type=whole(0),
+        default=RESTARTS,
+        help=f"how often in a row it starts again after a failure that may pass, such as a server that restarts ({RESTARTS})",
+    )
     add_spark(parser)
 
 
@@ -97,9 +107,12 @@ def add_window(parser: argparse.ArgumentParser) -> None:
 
 
 def add_hold(parser: argparse.ArgumentParser) -> None:
-    """Whether the broker waits."""
+    """What the archive keeps: whether the broker waits for it, and whether it makes typed tables."""
     parser.add_argument(
         "--hold", action="store_true", help="what is not archived yet stays in the log, whatever its retention says"
+    )
+    parser.add_argument(
+        "--typed", action="store_true", help="also keep a table with the schema's fields as columns for each topic with a schema"
     )
 
 
@@ -138,6 +151,7 @@ def plan_of(found: argparse.Namespace) -> Plan:
         window=interval(getattr(found, "window", 60)),
         max_rows=found.max_rows,
         hold=getattr(found, "hold", False),
+        typed=getattr(found, "typed", False),
     )
 
 
@@ -185,28 +199,32 @@ def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], p
     begun, done = monotonic(), list[QueryProgress]()
     with told_to_stop() as stop, spark_session(found, name, stop) as spark:
         for start in stages:
-            done += _run_stage(start, spark, plan, stop, is_json=found.json)
+            done += _run_stage(start, spark, plan, stop, found)
     sum_up(done, monotonic() - begun, is_json=found.json)
     return 0
 
 
-def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[QueryProgress]:
-    """Run queries to their end; again from the start when Spark lost patience with a worker: each row counts once anyway."""
-    from penstock.pipeline.failure import as_penstock_error, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
+def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, found: argparse.Namespace) -> list[QueryProgress]:
+    """Run queries to their end; again from the start when one fails for a passing reason: each row counts once anyway."""
+    from penstock.pipeline.failure import as_penstock_error  # noqa: PLC0415  # `--help` needs no pipeline
     from penstock.pipeline.progress import watch  # noqa: PLC0415
 
-    for left in reversed(range(STARTS)):
-        if stop.is_set():
-            break
+    failures = 0
+    while not stop.is_set():
+        begun = monotonic()
         try:
             with as_penstock_error():
                 queries = start(spark, plan)
-            with Screen(is_json=is_json) as screen:
+            with Screen(is_json=found.json) as screen:
                 return watch(queries, stop, screen.show)
-        except Unavailable as error:
-            if not left or not is_too_late(error):
+        except PenstockError as error:
+            failures = 1 if monotonic() - begun > CALM else failures + 1
+            # Two archives that write one lake would take turns forever.
+            if not error.transient or isinstance(error, Aborted) or failures > found.restarts:
                 raise
-            complain(f"{error}; starting again")
+            pause = exponential(failures, SECOND, MAX_PAUSE)
+            complain(f"{error}; starting again in {span(pause / SECOND)} ({failures} of {found.restarts})")
+            stop.wait(pause / SECOND)
     return []
 
 

@@ -70,6 +70,13 @@ class _Offsets(msgspec.Struct):
     offsets: dict[str, int]
 
 
+class _Schema(msgspec.Struct):
+    """A schema, as the Google Pub/Sub API has it."""
+
+    type: str
+    definition: str
+
+
 class _Created(msgspec.Struct):
     created: bool
 
@@ -118,6 +125,17 @@ class HttpLog:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._endpoint, self._options)
 
+    def reach(self, seconds: float) -> None:
+        """Return when somebody listens at the address; ServerUnreachable after so many seconds without."""
+        patience = _Patience(self._endpoint, min(seconds, self._timeout))
+        while True:
+            try:
+                socket.create_connection((self._host, self._port), max(seconds, MIN_PAUSE / SECOND)).close()
+            except OSError as error:
+                patience.wait(error)
+            else:
+                return
+
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
@@ -163,6 +181,11 @@ class HttpLog:
     def create_topic(self, name: str) -> bool:
         """Create a topic; False when there is one. The token needs the right to manage it."""
         return self._ask("PUT", f"/log/streams/{_segment(name)}", None, _Created).created
+
+    def schema(self, name: str, revision: str) -> tuple[str, str]:
+        """The language (AVRO, PROTOCOL_BUFFER) and the definition of a revision of a schema, by its full name."""
+        found = self._ask("GET", f"/v1/{name}@{revision}", None, _Schema)
+        return found.type, found.definition
 
     # ── cursors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

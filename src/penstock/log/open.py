@@ -14,15 +14,16 @@ def open_log(
     path: str | os.PathLike[str] | None = None,
     token: str | None = None,
     project: str | None = None,
+    timeout: float | None = None,
 ) -> Log:
     """The log behind exactly one of `endpoint` (`http://host:port` of a server) and `path` (a broker's data directory).
 
-    That of a server is a `WritableLog` too. `token` and `project` are for servers.
+    That of a server is a `WritableLog` too. `token`, `project` and `timeout` (seconds without progress) are for servers.
     """
     if endpoint is not None and path is None:
-        from penstock.log.http import HttpLog  # noqa: PLC0415  # only the one that is needed
+        from penstock.log.http import TIMEOUT, HttpLog  # noqa: PLC0415  # only the one that is needed
 
-        return HttpLog(endpoint, token=token, project=project)
+        return HttpLog(endpoint, token=token, project=project, timeout=timeout or TIMEOUT)
     if path is None or endpoint is not None:
         given = "both endpoint and path are given" if path is not None else "neither endpoint nor path is given"
         raise InvalidArgument(

@@ -46,11 +46,6 @@ def failure_of(error: BaseException) -> PenstockError:
     return PenstockError(f"Spark failed: {_clipped(_plain(text)) or type(error).__name__}")
 
 
-def is_too_late(error: PenstockError) -> bool:
-    """Whether Spark only lost patience with a worker, so that the job may as well be started again."""
-    return str(error) == TOO_LATE
-
-
 def _revived(found: re.Match[str], text: str) -> PenstockError:
     """One of our errors again, from the last lines of its traceback: the class, the text, and the hint as its note."""
     named = getattr(errors, found[1], None)

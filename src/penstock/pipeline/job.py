@@ -57,6 +57,8 @@ class Plan:
     """At most this many rows in a batch."""
     hold: bool = False
     """Whether retention waits for the archive: what it has not taken yet stays in the log."""
+    typed: bool = False
+    """Whether the archive also keeps a table with the fields of the schema as columns, for each topic that has one."""
 
 
 Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]

@@ -57,7 +57,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
         """The tasks, for the log as it is now."""
         options = self._options
-        with closing(open_source(options)) as log:
+        with closing(open_source(options, is_first=True)) as log:
             spans = find(log, options)
             pieces, losses = _ranges(options, log, spans)
             pieces = _pruned(pieces, self._place, log)

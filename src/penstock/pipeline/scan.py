@@ -30,6 +30,7 @@ logger = logging.getLogger("penstock.pipeline")
 BATCH_ROWS = 16_384
 """Larger batches are cut: Java holds two or three of them at once for each task."""
 
+CONTACT_SECONDS = 5.0
 CURSOR_SECONDS = 2.0
 
 Read = Callable[[int, int], Iterator[pa.RecordBatch]]
@@ -42,16 +43,32 @@ class Part(InputPartition):
     pieces: tuple[OffsetRange, ...]
 
 
-def open_source(options: SourceOptions) -> Log:
-    """The log that the options name, the lake, or both as one."""
+def open_source(options: SourceOptions, *, is_first: bool = False) -> Log:
+    """The log that the options name, the lake, or both as one. `is_first`: nobody has reached the server yet."""
     log = None
     if options.storage != LAKE:
-        log = open_log(endpoint=options.endpoint, path=options.path, token=options.token, project=options.project)
+        log = open_log(
+            endpoint=options.endpoint,
+            path=options.path,
+            token=options.token,
+            project=options.project,
+            timeout=options.timeout,
+        )
+        if is_first:
+            check_reach(log)
         if options.storage == LOG:
             return log
     from penstock.pipeline.lake.reading import LakeLog  # noqa: PLC0415  # most reads have nothing to do with a lake
 
     return LakeLog(options, log)
+
+
+def check_reach(log: Log) -> None:
+    """On the driver, before anything else: a server that is not there is told in seconds, not after the patience of a task."""
+    from penstock.log.http import HttpLog  # noqa: PLC0415  # a data directory needs none
+
+    if isinstance(log, HttpLog):
+        log.reach(CONTACT_SECONDS)
 
 
 def open_cursors(options: SourceOptions) -> WritableLog:

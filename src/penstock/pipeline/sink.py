@@ -28,12 +28,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.errors import FailedPrecondition, InvalidArgument
-from penstock.log.http import HttpLog
+from penstock.log.http import TIMEOUT, HttpLog
 from penstock.pipeline.core.destination import (
     ATTRIBUTES,
     DELIVER_AT,
+    HEADERS,
     KEY,
     PRIORITY,
+    SAME,
     STREAM,
     TTL,
     VALUE,
@@ -43,6 +45,7 @@ from penstock.pipeline.core.destination import (
     destination,
     layout,
 )
+from penstock.pipeline.scan import check_reach
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -90,7 +93,8 @@ class _Stager:
         if overwrite:
             raise InvalidArgument("a log is only appended to", hint="use mode('append'), in a stream outputMode('append')")
         self._to: Destination = destination(options)
-        self._log = HttpLog(self._to.endpoint, token=self._to.token, project=self._to.project)
+        to = self._to
+        self._log = HttpLog(to.endpoint, token=to.token, project=to.project, timeout=to.timeout or TIMEOUT)
         self._write = secrets.token_hex(16)
         columns = [Column(field.name, field.dataType.simpleString(), field.dataType.jsonValue()) for field in schema]
         self._layout: Layout = layout(columns, is_json=self._to.is_json, has_stream=self._to.stream is not None)
@@ -125,6 +129,8 @@ class BatchSink(_Stager, DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         self._query, self._batch = self._to.for_batch()
+        if self._query is None:  # a batch of a query may sit out a restart of the server
+            check_reach(self._log)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done: publish."""
@@ -163,7 +169,7 @@ def _staged(told: Sequence[WriterCommitMessage | None]) -> list[StagedParts]:
 
 def messages(batch: pa.RecordBatch, shape: Layout) -> pa.RecordBatch:
     """The rows of a batch as the log takes them."""
-    columns = {name: _on_wire(name, batch.column(name)) for name in shape.special}
+    columns = {SAME.get(name, name): _on_wire(name, batch.column(name)) for name in shape.special}
     if shape.payload is not None:
         columns[VALUE] = json_rows(batch, shape.payload)
     return pa.record_batch(columns)
@@ -172,9 +178,19 @@ def messages(batch: pa.RecordBatch, shape: Layout) -> pa.RecordBatch:
 def _on_wire(name: str, column: pa.Array) -> pa.Array:
     if name == VALUE:
         return column.cast(pa.binary()).fill_null(b"")
+    if name == HEADERS:
+        return _attributes(column)
     if pa.types.is_duration(column.type):
         column = _seconds(column)
-    return column.cast(_WIRE[name])
+    return column.cast(_WIRE[SAME.get(name, name)])
+
+
+def _attributes(headers: pa.Array) -> pa.Array:
+    """Kafka's headers, a list of names with bytes, as a map of texts."""
+    # A slice keeps the items of all rows: these are brought to begin with the first.
+    headers = pa.concat_arrays([headers])
+    names, values = headers.values.field("key"), pc.fill_null(headers.values.field("value"), b"").cast(pa.string())
+    return pa.MapArray.from_arrays(headers.offsets, names, values, mask=headers.is_null() if headers.null_count else None)
 
 
 def _seconds(column: pa.Array) -> pa.Array:

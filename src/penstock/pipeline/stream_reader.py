@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.clock import monotonic
+from penstock.durations import SECOND
 from penstock.errors import NotFound, OutOfRange, PenstockError
 from penstock.log.log import Log, StreamSpan, WritableLog
 from penstock.pipeline.core import offsets as rules
@@ -49,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follower(self) -> Follower:
         if self._followed is None:
             cursors = None if self._options.cursor is None else lambda: open_cursors(self._options)
-            self._followed = Follower(self._options, open_source(self._options), cursors)
+            self._followed = Follower(self._options, open_source(self._options, is_first=True), cursors)
         return self._followed
 
     def initialOffset(self) -> Stored:
@@ -114,6 +115,7 @@ class Follower:
         self._told: set[LostData] = set()
         self._is_idle = False
         self._asked_at = 0
+        self._batch_at = monotonic()
         self._closed = threading.Event()
 
     def begin(self) -> Offsets:
@@ -151,6 +153,10 @@ class Follower:
         places = self._places if start == self._initial else {}
         waiting = rules.backlog(start, spans, self._options.matches, places)
         self._report(waiting.losses)
+        if self._is_too_little(waiting, start):
+            self._is_idle = True
+            return start
+        self._batch_at = monotonic()
         end = waiting.end(self._reached(waiting, max_rows, max_bytes))
         self._is_idle = end == start
         return end
@@ -197,6 +203,14 @@ class Follower:
             if loss not in self._told:
                 self._told.add(loss)
                 logger.warning("skipped: %s", loss.text)
+
+    def _is_too_little(self, waiting: Backlog, start: Offsets) -> bool:
+        """Whether a batch waits for more rows. What has to be placed, or is frozen, is not waited for."""
+        least = self._options.min_rows
+        if least is None or self._target is not None or waiting.starts.keys() - start.keys():
+            return False
+        is_due = monotonic() - self._batch_at >= self._options.max_delay * SECOND
+        return not is_due and sum(waiting.rows.values()) < least
 
     def _reached(self, waiting: Backlog, max_rows: int | None, max_bytes: int | None) -> dict[str, int] | None:
         """How far limits let a batch get; None: to the end. Never nowhere, if anything waits."""

@@ -86,7 +86,7 @@ class _Resolution:
                 self.check(values, written)
             case Enum(), Enum():
                 _same_name(reader, writer)
-                gone = writer.symbols - reader.symbols
+                gone = set(writer.symbols) - set(reader.symbols)
                 if gone and not reader.has_default:
                     raise SchemaMismatch(
                         f"the symbol {shortened(min(gone))} of {_title(writer)} is gone, and the enum has no default"

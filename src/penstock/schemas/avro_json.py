@@ -45,7 +45,7 @@ class _Builder:
             case Fixed(size=size):
                 return _fixed_check(size)
             case Enum(symbols=symbols):
-                return _enum_check(symbols)
+                return _enum_check(frozenset(symbols))
             case Record():
                 return self._checks[kind]
             case Array(items=items):

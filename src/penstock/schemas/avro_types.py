@@ -48,7 +48,7 @@ class Enum:
 
     name: str
     aliases: frozenset[str]
-    symbols: frozenset[str]
+    symbols: tuple[str, ...]
     has_default: bool
 
 
@@ -227,7 +227,7 @@ class _Reader:
         default = value.get("default")
         if "default" in value and not (isinstance(default, str) and default in symbols):
             _refuse(f"{where}.default", f"found {found(default)}, expected one of the symbols")
-        self._named[name] = declared = Enum(name, aliases, frozenset(symbols), "default" in value)
+        self._named[name] = declared = Enum(name, aliases, tuple(symbols), "default" in value)
         return declared
 
     def _fixed(self, value: dict[str, object], namespace: str, where: str) -> Fixed:

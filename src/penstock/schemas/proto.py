@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.errors import InvalidArgument
@@ -14,22 +15,27 @@ from penstock.schemas.schema import Schema, SchemaKind, SchemaMismatch, shortene
 
 def compile_proto(definition: str) -> Schema:
     """The schema of a .proto definition, or InvalidArgument."""
+    types = types_of(parse_proto(definition))
+    return Schema(
+        SchemaKind.PROTOCOL_BUFFER,
+        definition,
+        types,
+        json=proto_json.json_check(types),
+        binary=proto_binary.binary_check(types, message_class(definition)),
+    )
+
+
+def message_class(definition: str) -> type[Message]:
+    """The class of the messages of a .proto definition, or InvalidArgument."""
     file = parse_proto(definition)
-    types = types_of(file)
     pool = DescriptorPool()  # of its own: two schemas may use one name, and both go when the schema goes
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except TypeError as error:  # what the library itself refuses, such as a type of more than 64 KiB
         reason = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
         raise InvalidArgument(f"Protocol Buffer schema: {reason}") from None
-    message_class = GetMessageClass(pool.FindMessageTypeByName(types.root[1:]))
-    return Schema(
-        SchemaKind.PROTOCOL_BUFFER,
-        definition,
-        types,
-        json=proto_json.json_check(types),
-        binary=proto_binary.binary_check(types, message_class),
-    )
+    found: type[Message] = GetMessageClass(pool.FindMessageTypeByName(types_of(file).root[1:]))
+    return found
 
 
 def check_proto_revision(old: ProtoTypes, new: ProtoTypes) -> None:

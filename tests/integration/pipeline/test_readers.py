@@ -6,7 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import types
@@ -26,12 +26,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from penstock import Message
 from penstock.clock import monotonic
 from penstock.durations import SECOND, to_datetime
-from penstock.errors import DataLoss, InvalidArgument, NotFound
+from penstock.errors import DataLoss, InvalidArgument, NotFound, ServerUnreachable
 from penstock.log.http import HttpLog
 from penstock.log.log import Spans
+from penstock.pipeline import scan, stream_reader
 from penstock.pipeline.core.options import VIEWS
 from penstock.pipeline.reader import BatchReader
-from penstock.pipeline.scan import Part
+from penstock.pipeline.scan import CONTACT_SECONDS, Part
+from penstock.pipeline.source import PenstockDataSource
 from penstock.pipeline.stream_reader import StreamReader
 from penstock.testing.proxy import Direction, FaultyProxy
 from tests.integration.pipeline.world import Query, World, everything, places, rows, schema, values
@@ -516,3 +518,39 @@ def test_filters_change_nothing_unless_it_is_asked_for(world: World) -> None:
 
     assert values(everything(reader, EqualTo(("offset",), 1))) == [b"0", b"1", b"2"]
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters, "Spark refuses others by default"
+
+
+def test_a_server_that_is_not_there_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the minute that a task waits for one that restarts."""
+    assert CONTACT_SECONDS == 5
+    monkeypatch.setattr(scan, "CONTACT_SECONDS", 0.3)
+    source = PenstockDataSource({"endpoint": "http://127.0.0.1:1", "subscribe": "orders"})
+    for ask in (
+        lambda: cast(BatchReader, source.reader(schema(source))).partitions(),
+        lambda: source.streamReader(schema(source)).initialOffset(),
+        lambda: PenstockDataSource({"endpoint": "http://127.0.0.1:1", "topic": "orders"}).writer(
+            types.StructType().add("value", types.BinaryType()), overwrite=False
+        ),
+    ):
+        with pytest.raises(ServerUnreachable, match="no connection to the server at"):
+            ask()
+
+
+def test_a_batch_waits_for_enough_rows_but_not_too_long(way: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(stream_reader, "monotonic", lambda: now[0])
+    way.count("orders", 2)
+    query = Query(way.stream(subscribe="orders", minOffsetsPerTrigger="3", maxTriggerDelay="1m"))
+
+    assert query.batch() == []
+    way.count("orders", 1)
+    assert values(query.batch()) == [b"0", b"1", b"2"]
+    way.count("orders", 1)
+    now[0] += 59 * SECOND
+    assert query.batch() == []
+    now[0] += SECOND
+    assert values(query.batch()) == [b"3"]
+    way.count("orders", 1)
+    query.reader.prepareForTriggerAvailableNow()
+    assert values(query.batch()) == [b"4"], "what is there is taken when the query ends with it"
+    query.reader.stop()

@@ -102,6 +102,19 @@ def test_every_column_that_a_message_can_have() -> None:
     assert found == Layout(("stream", "deliver_at", "ttl", "priority", "attributes", "key", "value"), None)
 
 
+def test_columns_with_the_names_of_kafka() -> None:
+    headers = column("headers", "array<struct<key:string,value:binary>>", {"type": "array"})
+
+    assert layout([VALUE, column("topic", "string"), headers], is_json=False, has_stream=False).special == (
+        "value",
+        "topic",
+        "headers",
+    )
+    assert layout([VALUE, column("topic", "string")], is_json=True, has_stream=True) == Layout((), ("value", "topic"))
+    with pytest.raises(InvalidArgument, match="columns 'stream' and 'topic', expected one of them"):
+        layout([VALUE, column("topic", "string"), column("stream", "string")], is_json=False, has_stream=True)
+
+
 def test_types_that_fit(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, str]] = [
         ("value", "string"),

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli.main import exit_code
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, TopicNotFound
-from penstock.pipeline.failure import as_penstock_error, failure_of, is_too_late
+from penstock.pipeline.failure import as_penstock_error, failure_of
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "reader.py", line 17, in read
@@ -100,6 +100,6 @@ def test_an_interrupt_is_no_failure() -> None:
 def test_a_worker_that_came_up_too_late_is_no_failure_of_the_job() -> None:
     error = failure_of(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache…"))
 
-    assert is_too_late(error)
     assert error.transient
-    assert not is_too_late(failure_of(RuntimeError("something else")))
+    assert error.transient
+    assert not failure_of(RuntimeError("something else")).transient

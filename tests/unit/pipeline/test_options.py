@@ -108,6 +108,30 @@ def test_where_a_read_begins(subtests: pytest.Subtests) -> None:
             assert options_of(**given).start == bound
 
 
+def test_what_kafka_says_in_other_words() -> None:
+    assert options_of(startingOffsets='{"orders": {"0": 120}}').start == options_of(startingOffsets='{"orders": 120}').start
+    by_time = options_of(startingOffsetsByTimestamp='{"orders": {"0": 1767225600000}}').start
+    assert by_time.by_stream == {"orders": Point(Kind.TIME, DAY)}
+    assert options_of(endingOffsetsByTimestamp="1767225600000").stop.others == Point(Kind.TIME, DAY)
+    with pytest.raises(InvalidArgument, match="startingOffsets is "):
+        options_of(startingOffsets='{"orders": {"0": 120, "1": 3}}')
+
+
+def test_options_of_kafka_are_refused_with_what_to_write(subtests: pytest.Subtests) -> None:
+    cases = [
+        ({"kafka.bootstrap.servers": "x:9092"}, "endpoint"),
+        ({"groupId": "mine"}, "cursor"),
+        ({"kafka.group.id": "mine"}, "cursor"),
+        ({"assign": '{"orders": [0]}'}, "subscribe"),
+        ({"kafka.security.protocol": "SSL"}, "leave it out"),
+        ({"fetchOffset.numRetries": "3"}, "leave it out"),
+    ]
+    for given, hint in cases:
+        with subtests.test(given=given), pytest.raises(InvalidArgument, match="is an option of Kafka") as caught:
+            options_of(**given)
+        assert hint in str(caught.value.hint)
+
+
 def test_no_place_in_a_stream(subtests: pytest.Subtests) -> None:
     texts = [
         "",
@@ -120,7 +144,7 @@ def test_no_place_in_a_stream(subtests: pytest.Subtests) -> None:
         '{"orders": null}',
         '{"orders": true}',
         '{"orders": [1]}',
-        '{"orders": {"0": 5}}',
+        '{"orders": {"1": 5}}',
         '{"orders": -3}',
         '{"orders": "tomorrow"}',
         '{"orders": 1, "orders": 2}',
@@ -162,6 +186,9 @@ def test_what_is_wrong_is_named_as_it_was_written(subtests: pytest.Subtests) -> 
         ({"startingOffsets": "earliest", "startingTimestamp": "2026-01-01"}, "startingOffsets and startingTimestamp are given"),
         ({"endingOffsets": "earliest"}, "endingOffsets is 'earliest', expected latest, or JSON"),
         ({"endingOffsets": '{"orders": -2}'}, "endingOffsets is "),
+        ({"timeout": "0"}, "timeout is '0', expected a number of seconds above 0"),
+        ({"timeout": "soon"}, "timeout is 'soon', expected a number of seconds above 0"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger is '5', expected at most"),
         ({"storage": "disk"}, "storage is 'disk', expected one of log, lake, auto"),
         ({"storage": "auto"}, "storage is 'auto' and lake is missing"),
         ({"endpoint": None, "path": "data", "cursor": "me"}, "cursor is 'me', expected none beside path"),

@@ -42,6 +42,17 @@ def test_a_column_as_it_is_sent(name: str, column: pa.Array, kind: pa.DataType |
         assert sent.schema.field(name).type == kind
 
 
+def test_columns_with_the_names_of_kafka() -> None:
+    headers = pa.array(
+        [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, [], [{"key": "c", "value": "é".encode()}]],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    batch = pa.record_batch({"topic": pa.array(["x", "y", "z", "x"]), "headers": headers}).slice(1)
+    sent = messages(batch, Layout(("topic", "headers"), None))
+
+    assert sent.to_pydict() == {"stream": ["y", "z", "x"], "attributes": [None, [], [("c", "é")]]}
+
+
 def test_a_payload_of_json_becomes_the_value() -> None:
     batch = pa.record_batch({"id": pa.array([1, 2]), "key": pa.array(["a", None]), "value": pa.array(["x", "y"])})
 

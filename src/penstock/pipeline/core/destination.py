@@ -27,6 +27,7 @@ class Destination:
     endpoint: str
     token: str | None = field(repr=False)
     project: str | None
+    timeout: float | None
     stream: str | None
     """That of the rows that do not say their own."""
     is_json: bool
@@ -63,6 +64,7 @@ def destination(options: Mapping[str, str]) -> Destination:
         endpoint=endpoint,
         token=given.text("token"),
         project=given.text("project"),
+        timeout=given.seconds("timeout"),
         stream=_stream(given),
         is_json=given.choice("payload", (VALUE, JSON), VALUE) == JSON,
         query=_query(given),
@@ -105,6 +107,9 @@ VALUE, KEY, ATTRIBUTES, PRIORITY, TTL, DELIVER_AT, STREAM = (
     "deliver_at",
     "stream",
 )
+TOPIC_COLUMN, HEADERS = "topic", "headers"
+"""As Kafka's sink names `stream` and `attributes`."""
+SAME = {TOPIC_COLUMN: STREAM, HEADERS: ATTRIBUTES}
 
 _TEXT = r"string( collate .*)?|(var)?char\(\d+\)"
 _WHOLE = "tinyint|smallint|int|bigint"
@@ -122,6 +127,8 @@ _WANTED: dict[str, tuple[str, str]] = {
     TTL: (f"{_NUMBER}|{_DURATION}", "seconds as a number, or an interval of days to seconds"),
     DELIVER_AT: ("timestamp", "timestamp"),
     STREAM: (_TEXT, "string"),
+    TOPIC_COLUMN: (_TEXT, "string"),
+    HEADERS: ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:binary>>"),
 }
 
 _JSON_SCALAR = re.compile(rf"{_TEXT}|{_NUMBER}|{_DURATION}|{_INSTANT}|binary|boolean|date|time\(.*\)|void")
@@ -156,11 +163,16 @@ def layout(columns: Sequence[Column], *, is_json: bool, has_stream: bool) -> Lay
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(f"column {name!r} is there more than once", hint="rename one of them, or drop it")
-    special = [column for column in columns if column.name in _WANTED and not (is_json and column.name == VALUE)]
+    # As JSON, columns with Kafka's names are data like others.
+    plain = {VALUE, *SAME} if is_json else set()
+    special = [column for column in columns if column.name in _WANTED and column.name not in plain]
     others = [column for column in columns if column not in special]
     for column in special:
         _check_special(column)
-    if not has_stream and STREAM not in names:
+    for other, own in SAME.items():
+        if other in names and own in names and not is_json:
+            raise InvalidArgument(f"there are columns {own!r} and {other!r}, expected one of them", hint="drop one of them")
+    if not has_stream and STREAM not in names and TOPIC_COLUMN not in names:
         raise InvalidArgument(
             "no stream to write to",
             hint="option('topic', 'NAME') or option('queue', 'NAME'), or a column `stream`",

@@ -24,13 +24,16 @@ SOURCE_OPTIONS = (
     "path",
     "token",
     "project",
+    "timeout",
     "view",
     "subscribe",
     "subscribePattern",
     "startingOffsets",
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
     "endingOffsets",
     "endingTimestamp",
+    "endingOffsetsByTimestamp",
     "columns",
     "includeHeaders",
     "pushFilters",
@@ -38,13 +41,15 @@ SOURCE_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxBytesPerTrigger",
     "cursor",
     "storage",
     "lake",
 )
 TABLE_OPTIONS = ("lake", "table")
-SINK_OPTIONS = ("endpoint", "token", "project", "stream", "topic", "queue", "payload", "query", "batch")
+SINK_OPTIONS = ("endpoint", "token", "project", "timeout", "stream", "topic", "queue", "payload", "query", "batch")
 
 MESSAGES, EVENT_LOG, DEAD_LETTERS = "messages", "events", "deadletters"
 VIEWS = {MESSAGES: schemas.MESSAGES, EVENT_LOG: schemas.EVENTS, DEAD_LETTERS: schemas.DEAD_LETTERS}
@@ -53,9 +58,21 @@ LOG, LAKE, AUTO = "log", "lake", "auto"
 SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "mode"})
 """Some that Spark adds by itself, or that its own writers know."""
 
+KAFKA = {
+    "kafka.bootstrap.servers": "option('endpoint', 'http://host:port') names the server",
+    "kafka.group.id": "option('cursor', NAME) shows the query at the server under a name",
+    "groupid": "option('cursor', NAME) shows the query at the server under a name",
+    "groupidprefix": "option('cursor', NAME) shows the query at the server under a name",
+    "assign": "option('subscribe', 'orders'): a stream has one partition",
+    "startingoffsetsbytimestampstrategy": "leave it out: a time after the last message is the end of the stream",
+    "kafkaconsumer.polltimeoutms": "option('timeout', SECONDS)",
+}
+"""What to write instead of options of Spark's Kafka source that have another name or no meaning here."""
 HEADERS = "attributes"
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _MAX = (1 << 63) - 1
+DELAY_SECONDS = 900.0
+"""Fifteen minutes, as Kafka's source has it."""
 
 
 class OptionReader:
@@ -64,6 +81,12 @@ class OptionReader:
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._values = {name.lower(): value for name, value in options.items() if value is not None}
         ours = {name.lower(): name for name in known}
+        for name in self._values:
+            if name in KAFKA or name.startswith(("kafka.", "kafkaconsumer.", "fetchoffset.")):
+                raise InvalidArgument(
+                    f"{name} is an option of Kafka, and not of Penstock",
+                    hint=KAFKA.get(name, "leave it out: it sets up a client of Kafka"),
+                )
         for name in sorted(self._values.keys() - ours.keys() - SPARK_OPTIONS):
             if near := get_close_matches(name.replace("_", "").replace("-", ""), ours, 1, 0.85):
                 raise InvalidArgument(
@@ -98,6 +121,16 @@ class OptionReader:
         if number < 1:
             raise self.wrong(name, "a whole number, 1 or more")
         return number
+
+    def seconds(self, name: str) -> float | None:
+        """A number of seconds above 0: 30, 30s, 15m or 1h."""
+        value = self.text(name)
+        if value is None:
+            return None
+        found = re.fullmatch(r" *([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|) *", value, re.ASCII)
+        if found is None or not float(found[1]) > 0:
+            raise self.wrong(name, "a number of seconds above 0, such as 30, or 15m")
+        return float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3_600}[found[2]]
 
     def size(self, name: str) -> int | None:
         """A number of bytes: 1048576, 512k, 64m or 1g."""
@@ -194,6 +227,7 @@ class SourceOptions:
     path: str | None
     token: str | None = field(repr=False)
     project: str | None
+    timeout: float | None
     view: str
     streams: tuple[str, ...] | None
     pattern: str | None
@@ -208,6 +242,9 @@ class SourceOptions:
     max_partition_rows: int | None
     max_rows: int | None
     max_bytes: int | None
+    min_rows: int | None
+    max_delay: float
+    """Seconds after which a batch has fewer than `min_rows`."""
     cursor: str | None
     storage: str
     lake: str | None
@@ -257,6 +294,9 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise InvalidArgument(f"storage is {storage!r} and lake is missing, expected the lake's directory or URL")
     view = given.choice("view", VIEWS if storage == LOG else (MESSAGES, EVENT_LOG), MESSAGES)
     streams, pattern = _subscription(given, view)
+    min_rows, max_rows = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
+    if min_rows is not None and max_rows is not None and min_rows > max_rows:
+        raise given.wrong("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger, {max_rows}")
     cursor, path = given.text("cursor"), given.text("path")
     if cursor is not None and path is not None:
         raise given.wrong("cursor", "none beside path", hint="cursors are kept by a server: read by its endpoint")
@@ -265,6 +305,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         path=path,
         token=given.text("token"),
         project=given.text("project"),
+        timeout=given.seconds("timeout"),
         view=view,
         streams=streams,
         pattern=pattern,
@@ -275,8 +316,10 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         is_strict=given.flag("failOnDataLoss", default=True),
         min_partitions=given.number("minPartitions"),
         max_partition_rows=given.number("maxRecordsPerPartition"),
-        max_rows=given.number("maxOffsetsPerTrigger"),
+        max_rows=max_rows,
         max_bytes=given.size("maxBytesPerTrigger"),
+        min_rows=min_rows,
+        max_delay=given.seconds("maxTriggerDelay") or DELAY_SECONDS,
         cursor=cursor,
         storage=storage,
         lake=lake,
@@ -332,9 +375,11 @@ def _columns(given: OptionReader, view: str) -> tuple[str, ...]:
 
 def _bound(given: OptionReader, offsets: str, timestamp: str, words: tuple[Point, ...]) -> Bound:
     """What two options say of a begin or an end. `words`: the points that have a name there, first that of streams not named."""
-    if given.one_of(offsets, timestamp) == timestamp:
+    by_timestamp = f"{offsets}ByTimestamp"  # as Kafka's source has it
+    option = given.one_of(offsets, timestamp, by_timestamp)
+    if option in {timestamp, by_timestamp}:
         wanted = "an ISO 8601 time, milliseconds since 1970, or JSON with one for each stream"
-        return _parsed(given, timestamp, _time, others=words[0], wanted=wanted)
+        return _parsed(given, option or "", _time, others=words[0], wanted=wanted)
     known: dict[object, Point] = {point.kind.value: point for point in words}
     known |= {_NUMBERS[point.kind]: point for point in words}
 
@@ -359,10 +404,20 @@ def _parsed(given: OptionReader, option: str, point: Callable[[object], Point], 
     try:
         if not text.lstrip().startswith("{"):
             return Bound(option, point(text))
-        by_stream = {stream: point(value) for stream, value in json.loads(text, object_pairs_hook=_once).items()}
+        found = json.loads(text, object_pairs_hook=_once)
+        by_stream = {stream: point(_of_partition(value)) for stream, value in found.items()}
     except (ValueError, TypeError, RecursionError, OverflowError, InvalidArgument):
         raise given.wrong(option, wanted) from None
     return Bound(option, others, by_stream)
+
+
+def _of_partition(value: object) -> object:
+    """The value of a stream as Kafka's source has it: `{"0": 120}`, by partition, of which a stream has one."""
+    if isinstance(value, dict):
+        if set(value) != {"0"}:
+            raise ValueError
+        return value["0"]
+    return value
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from penstock.errors import Aborted, DataLoss, FailedPrecondition, NotFound, OutOfRange, PenstockError, Unavailable
+from penstock.errors import (
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    NotFound,
+    OutOfRange,
+    PenstockError,
+    Unavailable,
+)
 from penstock.log.log import EVENTS, Log, WritableLog
 from penstock.log.open import open_log
 from penstock.pipeline.arrow_types import arrow_schema
@@ -28,6 +36,7 @@ from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.job import Plan
 from penstock.pipeline.lake.reading import TIMES
 from penstock.pipeline.lake.table import ARCHIVE, SHAPES, TRIES, ArchivedSpan, Lake, NewFile, Table, Watermark
+from penstock.pipeline.lake.typed import TypedTables
 from penstock.pipeline.lake.writing import FILES, collected, reported, with_day, write_files
 from penstock.pipeline.progress import FETCHED
 from penstock.pipeline.scan import Part, parts, scan
@@ -56,6 +65,7 @@ class Archiver:
         self.checkpoint = checkpoint
         self._compact_every = compact_every
         self._opened: Table | None = None
+        self._typed: TypedTables | None = None
         self._commits = self._looks = 0
         self._compaction: threading.Thread | None = None
 
@@ -65,7 +75,7 @@ class Archiver:
         return f"archive-{self.view}"
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": None, "_compaction": None}
+        return {**self.__dict__, "_opened": None, "_compaction": None, "_typed": None}
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Take a batch: nothing of it is archived yet, or some, or all. Its offsets say which rows; the tasks fetch them."""
@@ -79,6 +89,9 @@ class Archiver:
 
     def catch_up(self, spark: SparkSession) -> None:
         """Take what the checkpoint has and the lake has not: the batch of a killed archive, or what a restored lake lacks."""
+        if self._plan.typed and self.view == "messages":
+            for stream in self._table().watermark().streams:
+                self._typed_tables().follow(stream)
         if batches := [int(path.name) for path in (self.checkpoint / "offsets").glob("[0-9]*")]:
             self._take(spark, self._ends(max(batches)))
         self.report(positions(self._table().watermark()))
@@ -125,6 +138,11 @@ class Archiver:
             self._opened.create(SHAPES[self.view])
         return self._opened
 
+    def _typed_tables(self) -> TypedTables:
+        if self._typed is None:
+            self._typed = TypedTables(self._plan.lake, self._plan.target)
+        return self._typed
+
     def _log(self) -> Log:
         target = self._plan.target
         return open_log(endpoint=target.endpoint, path=target.path, token=target.token, project=target.project)
@@ -153,6 +171,9 @@ class Archiver:
         if archived:
             self._commit(files, archived, base)
             self._commits += 1
+        if self._plan.typed and self.view == "messages":
+            for stream in archived:
+                self._typed_tables().follow(stream)
         return sum(file.rows for file in files)
 
     def _write(self, spark: SparkSession, pieces: Sequence[OffsetRange]) -> list[NewFile]:

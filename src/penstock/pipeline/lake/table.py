@@ -178,7 +178,9 @@ class Lake:
 
     def tables(self) -> list[str]:
         """The names of the tables that there are."""
-        return [name for name in SHAPES if self.table(name).refresh() is not None]
+        found = storage_of(self.address).get_file_info(fs.FileSelector("typed", allow_not_found=True))
+        names = [*SHAPES, *(info.path for info in found if info.type is fs.FileType.Directory)]
+        return [name for name in names if self.table(name).refresh() is not None]
 
 
 def is_too_long(stream: str) -> bool:
@@ -189,6 +191,13 @@ def is_too_long(stream: str) -> bool:
 def is_remote(address: str) -> bool:
     """Whether it is the address of an object store."""
     return "://" in address
+
+
+def storage_of(address: str) -> fs.FileSystem:
+    """The files at an address, by their paths below it."""
+    if is_remote(address):
+        return fs.PyFileSystem(DeltaStorageHandler(address))
+    return fs.SubTreeFileSystem(address, fs.LocalFileSystem())
 
 
 class Table:
@@ -271,9 +280,7 @@ class Table:
 
     def storage(self) -> fs.FileSystem:
         """The files of the table, by their paths in it."""
-        if is_remote(self.address):
-            return fs.PyFileSystem(DeltaStorageHandler(self.address))
-        return fs.SubTreeFileSystem(self.address, fs.LocalFileSystem())
+        return storage_of(self.address)
 
     # Writing
 
@@ -301,6 +308,11 @@ class Table:
                 hint="take another directory for the lake",
             )
         return delta
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Add columns, which are null in the rows that are there."""
+        self.delta.alter.add_columns(Schema.from_arrow(pa.schema(fields)).fields)
+        self.refresh()
 
     def commit(
         self, files: Sequence[NewFile], app: str, version: int, *, archived: Mapping[str, ArchivedSpan] | None = None

@@ -36,14 +36,21 @@ def with_day(batch: pa.RecordBatch, instant: str) -> pa.RecordBatch:
 
 
 def write_files(batches: Iterable[pa.RecordBatch], table: Table, shape: Shape) -> Iterator[NewFile]:
-    """Write rows in the order in which they come: one file for each value of the columns that the table is divided by."""
+    """Write rows in the order in which they come: one file for each value of the columns that the table is divided by.
+
+    Batches may have more columns than the shape; once there are more, they stay.
+    """
     with ExitStack() as opened:
         files: dict[tuple[Any, ...], _File] = {}
         for batch in batches:
+            more = [field for field in batch.schema if field.name not in shape.schema.names]
+            schema = pa.schema([*shape.schema, *more])
             for values, rows in _divided(batch, shape.divided_by):
-                if values not in files:
-                    files[values] = opened.enter_context(_File(table, shape, dict(zip(shape.divided_by, values, strict=True))))
-                files[values].add(rows)
+                key = (*values, len(more))
+                if key not in files:
+                    named = dict(zip(shape.divided_by, values, strict=True))
+                    files[key] = opened.enter_context(_File(table, shape, schema, named))
+                files[key].add(rows)
         for file in files.values():
             yield file.finish()
 
@@ -51,14 +58,14 @@ def write_files(batches: Iterable[pa.RecordBatch], table: Table, shape: Shape) -
 class _File:
     """A file that grows by row groups."""
 
-    def __init__(self, table: Table, shape: Shape, values: dict[str, object]) -> None:
+    def __init__(self, table: Table, shape: Shape, schema: pa.Schema, values: dict[str, object]) -> None:
         self._shape = shape
         self._values = {name: str(value) for name, value in values.items()}
         # Delta has the values in its log, but Polars looks for them in the names of directories.
         folders = "/".join(f"{name}={_escaped(value)}" for name, value in self._values.items())
         self.path = f"{folders}/{secrets.token_hex(12)}.zstd.parquet"
         self._table = table
-        self._schema = pa.schema([field for field in shape.schema if field.name not in self._values])
+        self._schema = pa.schema([field for field in schema if field.name not in self._values])
         self._waiting: list[pa.RecordBatch] = []
         self._size = self._rows = 0
         self._bounds: dict[str, tuple[Any, Any]] = {}

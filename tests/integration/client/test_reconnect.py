@@ -49,7 +49,7 @@ def names(request: pytest.FixtureRequest) -> tuple[str, str]:
     return f"topic-{name}", f"sub-{name}"
 
 
-async def made(pubsub: PubSub, names: tuple[str, str], **options: object) -> None:
+async def made(pubsub: PubSub, names: tuple[str, str], **options: Any) -> None:
     await pubsub.topic(names[0]).create()
     await pubsub.topic(names[0]).subscription(names[1], **options).create()
 

@@ -61,7 +61,8 @@ def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
             updated = await queue.update(max_retries=9, retry_policy=policy, message_ttl=None)
             assert (updated.max_retries, updated.message_ttl, updated.ack_deadline_secs) == (9, None, 30)
             await queue.create(retry_policy=RetryPolicy(1, 60), exist_ok=True)
-            await queue.create(retry_policy={"minimum_backoff": 1, "maximum_backoff": 60}, exist_ok=True)
+            as_mapping: Any = {"minimum_backoff": 1, "maximum_backoff": 60}
+            await queue.create(retry_policy=as_mapping, exist_ok=True)
             for wrong, problem in (({}, "no change"), ({"max_retires": 1}, "max_retires"), ({"max_retries": "x"}, "max_retries")):
                 with pytest.raises(InvalidArgument, match=problem):
                     await queue.update(**wrong)
@@ -77,11 +78,11 @@ def test_settings_that_make_no_sense_are_refused_before_they_are_sent() -> None:
         async with PubSub() as pubsub:
             queue = pubsub.queue("tasks")
             with pytest.raises(InvalidArgument, match=r"unknown option 'max_retrys' of a queue, expected one of .*max_retries"):
-                await queue.create(max_retrys=5)
+                await queue.create(max_retrys=5)  # type: ignore[call-arg]  # that is the point
             with pytest.raises(InvalidArgument, match="config is given together with max_retries"):
                 await queue.create(QueueConfig(), max_retries=5)
             with pytest.raises(InvalidArgument, match="unknown option 'prefetch' of a queue"):
-                pubsub.queue("tasks", prefetch=10)
+                pubsub.queue("tasks", prefetch=10)  # type: ignore[call-arg]  # that is the point
 
     run(scenario)
 

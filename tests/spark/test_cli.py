@@ -55,7 +55,7 @@ def test_a_run_once_fills_the_lake_and_a_second_one_adds_nothing(spark: SparkSes
 
     second = penstock("pipeline", "archive", "--once", "--streams", "orders", "--json")
     assert second.code == 0
-    assert second.json_lines[-1]["done"]["archive-messages"]["rows"] == 0
+    assert second.json_lines[-1]["done"]["archive-messages"]["rows"] == 0, second.out
     assert rows(penstock.folder / "lake" / "messages") == 30
 
     compacted = penstock("pipeline", "compact", "--json")

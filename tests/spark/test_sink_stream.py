@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.errors import InvalidArgument
+from penstock.pipeline import publish_batches
 from penstock.pipeline.failure import failure_of
 from tests.spark.sink_place import Place
 
@@ -80,6 +82,22 @@ def test_each_batch_is_written_once_also_when_it_is_repeated_and_the_next_run_go
     flow.run(flow.table().where("value <> '-'"))
 
     assert flow.values() == [b"a", b"b", b"c", b"d"]
+
+
+def test_what_a_query_updates_is_published_once_for_each_batch(flow: Flow) -> None:
+    """The sink itself knows no update mode; foreachBatch does."""
+    flow.add("a", "b", "a")
+    flow.add("a")
+    publish = publish_batches(endpoint=flow.place.server.url, topic=flow.topic)
+    for _ in range(2):
+        counts = flow.table().groupBy("value").count().selectExpr("concat(value, ' ', count) as value")
+        query = counts.writeStream.outputMode("update").foreachBatch(publish).option("checkpointLocation", str(flow.checkpoint))
+        assert query.trigger(availableNow=True).start().awaitTermination(100)
+        flow.forget_last_commit()
+
+    assert sorted(flow.values()) == [b"a 2", b"a 3", b"b 1"]
+    with pytest.raises(InvalidArgument, match="Spark numbers the batches"):
+        publish_batches(batch=3)
 
 
 @pytest.mark.long

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["messages"]
+__all__ = ["messages", "publish_batches"]
 
 
 def messages(
@@ -34,3 +37,29 @@ def messages(
         if value is not None:
             reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader.load()
+
+
+def publish_batches(**options: object) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that publishes each batch once, in every output mode, and however often Spark repeats it.
+
+    Options are those of writing with `format("penstock")`. `query` is the id of the streaming query, unless it is given: under
+    Spark Connect it must be, and must not change while the checkpoint lives.
+    """
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    if "batch" in given:
+        raise InvalidArgument.of("batch", given["batch"], "none: Spark numbers the batches")
+
+    def publish(batch: DataFrame, number: int) -> None:
+        query = given.get("query") or _query_of(batch)
+        batch.write.format("penstock").mode("append").options(**given | {"query": query, "batch": str(number)}).save()
+
+    return publish
+
+
+def _query_of(batch: DataFrame) -> str:
+    """The id of the query that a batch belongs to, which its checkpoint keeps."""
+    context = getattr(batch.sparkSession, "_sc", None)  # a session of Spark Connect has none
+    query: str | None = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise InvalidArgument("query is missing, and Spark does not name it here", hint="publish_batches(query=NAME, …)")
+    return query

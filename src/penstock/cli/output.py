@@ -70,15 +70,16 @@ def redraw_lines(lines: Sequence[str], drawn: int) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], *, has_heading: bool = True) -> str:
-    """Rows as columns of equal width, two spaces apart; the first row is the heading. Columns of numbers stand to the right.
+    """Rows as columns of equal width, two spaces apart; the first row is the heading.
 
-    On a terminal the heading is bold, and what needs attention has a colour.
+    The first column is a name, and columns of numbers are aligned to the right. On a terminal the
+    heading is bold, and what needs attention has a colour.
     """
     columns = [[printable(cell) for cell in column] for column in zip(*rows, strict=True)]
     aligned = []
-    for column in columns:
+    for index, column in enumerate(columns):
         width = max(map(len, column))
-        is_number = len(column) > 1 and all(_NUMBER.fullmatch(cell) for cell in column[1:])
+        is_number = index > 0 and len(column) > 1 and all(_NUMBER.fullmatch(cell) for cell in column[1:])
         cells = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
         style = _COLUMNS.get(column[0])
         aligned.append([paint(cell, style) if style and cell.strip() not in _PLAIN else cell for cell in cells])

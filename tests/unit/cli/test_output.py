@@ -18,6 +18,7 @@ def test_columns_are_as_wide_as_they_must_be_and_numbers_stand_to_the_right() ->
         "longer      -  -",
     ]
     assert table([["NAME", "COUNT"]]) == "NAME  COUNT"
+    assert table([["QUEUE", "COUNT"], ["7", "7"]]) == "QUEUE  COUNT\n7          7", "the first column is a name"
 
 
 def test_a_cell_stays_on_its_line() -> None:

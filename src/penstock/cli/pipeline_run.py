@@ -37,7 +37,7 @@ TELL = 5 * SECOND
 RESTARTS = 10
 MAX_PAUSE = 60 * SECOND
 CALM = 10 * 60 * SECOND
-"""After so long without a failure, the next one is the first again."""
+"""Seconds without a failure after which the next one counts as the first again."""
 
 
 def add_spark(parser: argparse.ArgumentParser) -> None:

@@ -126,7 +126,7 @@ class HttpLog:
         return _reopened, (self._endpoint, self._options)
 
     def reach(self, seconds: float) -> None:
-        """Return when somebody listens at the address; ServerUnreachable after so many seconds without."""
+        """Return when a server listens at the address; ServerUnreachable if none does in time."""
         patience = _Patience(self._endpoint, min(seconds, self._timeout))
         while True:
             try:

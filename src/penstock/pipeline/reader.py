@@ -124,7 +124,7 @@ def _ranges(options: SourceOptions, log: Log, spans: Mapping[str, StreamSpan]) -
 
 
 def _pruned(pieces: list[OffsetRange], want: RowFilter, log: Log) -> list[OffsetRange]:
-    """Without the ranges in which nothing is wanted."""
+    """Without the ranges of which nothing is read."""
     pieces = [piece for piece in pieces if want.streams is None or piece.stream in want.streams]
     since = log.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
     until = log.offsets_at({piece.stream: want.until for piece in pieces}) if pieces and want.until < FOREVER else {}

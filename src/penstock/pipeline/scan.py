@@ -64,7 +64,7 @@ def open_source(options: SourceOptions, *, is_first: bool = False) -> Log:
 
 
 def check_reach(log: Log) -> None:
-    """On the driver, before anything else: a server that is not there is told in seconds, not after the patience of a task."""
+    """On the driver, before anything else: a missing server is reported within seconds, not when a task gives up."""
     from penstock.log.http import HttpLog  # noqa: PLC0415  # a data directory needs none
 
     if isinstance(log, HttpLog):

@@ -23,7 +23,7 @@ from penstock.pipeline.core.options import TableOptions
 from penstock.pipeline.lake.table import Lake, Table
 
 TASK_BYTES = 64 << 20
-"""Files of one task: about so many bytes."""
+"""The files of one task have about this many bytes."""
 
 Version = dict[str, int]
 
@@ -133,7 +133,7 @@ def _added(table: Table, version: int) -> list[File]:
     except FileNotFoundError:
         raise DataLoss(
             f"version {version} of {table.address} has left its log, which keeps 30 days",
-            hint="start the query anew with another checkpoint: it begins with all rows that there are",
+            hint="start the query with another checkpoint: it begins with all rows that there are",
         ) from None
     added = [action.add for line in lines if (action := msgspec.json.decode(line, type=_Action)).add and action.add.dataChange]
     types = {field.name: field.type for field in table.schema()}
@@ -148,7 +148,7 @@ def _added(table: Table, version: int) -> list[File]:
 
 
 def _parts(files: Sequence[File]) -> list[FilePart]:
-    """Files in groups of about so many bytes."""
+    """Files in groups of about `size` bytes."""
     groups: list[list[File]] = []
     size = TASK_BYTES
     for file in files:

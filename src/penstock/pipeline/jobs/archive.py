@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS = 2_000_000
-"""At most so many rows a batch, unless the plan says otherwise: what a killed archive does again."""
+"""At most this many rows in a batch, unless the plan says otherwise: what a killed archive does again."""
 VIEWS = ("messages", "events")
 
 
@@ -38,7 +38,7 @@ def start(spark: SparkSession, plan: Plan, *, compact_every: int = COMPACT_EVERY
 def _query(spark: SparkSession, plan: Plan, archiver: Archiver) -> StreamingQuery:
     reader = (
         spark.readStream.format("penstock")
-        # A stream that is deleted must not end the archive of all others; what is lost is told by the archiver.
+        # A stream that is deleted must not end the archive of all others; the archiver reports what is lost.
         .options(**archiver.reader_options())
         .option("startingOffsets", json.dumps(archiver.start_offsets()))
         .option("maxOffsetsPerTrigger", str(plan.max_rows or BATCH_ROWS))

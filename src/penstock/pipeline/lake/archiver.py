@@ -53,7 +53,7 @@ SMALL_BYTES, LARGE_BYTES = 8 << 20, 128 << 20
 REPORTS = 200
 """How many of Spark's reports may be read late."""
 LARGE_EVERY = 16
-"""Of so many looks for small files one makes large files, so that a row is copied a few times only."""
+"""One in this many searches for small files merges them, so that a row is copied a few times only."""
 
 
 class Archiver:

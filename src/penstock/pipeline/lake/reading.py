@@ -76,7 +76,7 @@ class LakeLog:
         return found
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with so many bytes. What the lake alone has comes first."""
+        """How far a reader gets from `starts` with this many bytes. What the lake alone has comes first."""
         archived = self._look()
         live: dict[str, StreamSpan] = {}
         if self._live is not None:
@@ -179,7 +179,7 @@ class LakeLog:
         return best
 
     def _offset_for(self, stream: str, archived: ArchivedSpan, start: int, max_bytes: int) -> int:
-        """How far so many bytes of archived messages go; at least one message."""
+        """How far this many bytes of archived messages go; at least one message."""
         stop = min(archived.offset, start + SIZED_ROWS)
         column = "value" if self._view == "messages" else "message_id"
         sizes: list[tuple[int, int]] = []

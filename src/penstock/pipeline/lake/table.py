@@ -121,7 +121,7 @@ class _FileCount(msgspec.Struct):
 
 
 class CompactReport(NamedTuple):
-    """What a compaction did: so many files became so few."""
+    """What a compaction did."""
 
     files_before: int = 0
     files_after: int = 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GROUP_BYTES = 32 << 20
 """A row group before compression: what a task holds for each of its files, and what a reader can skip."""
 REPEATED = ("key", "kind", "stream", "subscription", "consumer", "attributes.key_value.key", "detail.key_value.key")
-"""Columns whose values come again and again, so that a dictionary of them is worth its time."""
+"""Columns with few distinct values, for which a dictionary is worth its time."""
 DAY = 86_400_000_000
 
 

@@ -148,7 +148,7 @@ def _added(table: Table, version: int) -> list[File]:
 
 
 def _parts(files: Sequence[File]) -> list[FilePart]:
-    """Files in groups of about `size` bytes."""
+    """Files in groups of about TASK_BYTES bytes."""
     groups: list[list[File]] = []
     size = TASK_BYTES
     for file in files:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.values.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
     from penstock.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AckDeadlineExceeded",

@@ -1,6 +1,7 @@
 """Contexts, a private CA, and `penstock status`, as a person or a script meets them."""
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,13 @@ def test_a_private_ca_is_trusted_where_it_is_given(anywhere: Penstock, secure: t
     anywhere.good(f"context add secure --server {url} --ca {ca}")
     for call in calls:
         assert anywhere(*call.split()).code == 0, call
+
+
+def test_a_hub_client_over_tls_leaves_no_socket_open(anywhere: Penstock, secure: tuple[str, Path]) -> None:
+    url, ca = secure
+    for _ in range(12):
+        anywhere.good(f"hub topics --server {url} --ca {ca}")
+    gc.collect()  # what is left open is found here, and fails the test
 
 
 def test_a_ca_that_is_none_is_refused(anywhere: Penstock) -> None:

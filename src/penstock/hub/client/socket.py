@@ -34,6 +34,8 @@ class HubSocket:
     def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._session = session
         self._socket = socket
+        # aiohttp forgets it when it begins to close the connection.
+        self._transport = None if socket._conn is None else socket._conn.transport
 
     @classmethod
     async def connect(cls, url: str, *, tls: ssl.SSLContext | None, seconds: float) -> HubSocket:
@@ -91,6 +93,9 @@ class HubSocket:
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * CLOSE_SECONDS):
                 await self._socket.close()
+        if self._transport is not None:
+            # The WebSocket has ended. aiohttp does not wait for the end of TLS, and the event loop may be closed before it.
+            self._transport.abort()
         await self._session.close()
 
 

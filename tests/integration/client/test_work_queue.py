@@ -76,11 +76,11 @@ def test_settings_that_make_no_sense_are_refused_before_they_are_sent() -> None:
         async with PubSub() as pubsub:
             queue = pubsub.queue("tasks")
             with pytest.raises(InvalidArgument, match=r"unknown option 'max_retrys' of a queue, expected one of .*max_retries"):
-                await queue.create(max_retrys=5)
+                await queue.create(max_retrys=5)  # type: ignore[call-arg]  # that is the point
             with pytest.raises(InvalidArgument, match="config is given together with max_retries"):
                 await queue.create(QueueConfig(), max_retries=5)
             with pytest.raises(InvalidArgument, match="unknown option 'prefetch' of a queue"):
-                pubsub.queue("tasks", prefetch=10)
+                pubsub.queue("tasks", prefetch=10)  # type: ignore[call-arg]  # that is the point
 
     run(scenario)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -18,6 +18,7 @@ from penstock.access import Keyring
 from penstock.client.links import remote
 from penstock.client.links.remote import MAX_UNANSWERED, RemoteLink
 from penstock.client.message import AckResponse, IncomingMessage
+from penstock.client.options import SubscriptionKeywords
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
 from penstock.journal.core.producers import SEQUENCES
@@ -50,7 +51,7 @@ def names(request: pytest.FixtureRequest) -> tuple[str, str]:
     return f"topic-{name}", f"sub-{name}"
 
 
-async def made(pubsub: PubSub, names: tuple[str, str], **options: Any) -> None:
+async def made(pubsub: PubSub, names: tuple[str, str], **options: Unpack[SubscriptionKeywords]) -> None:
     await pubsub.topic(names[0]).create()
     await pubsub.topic(names[0]).subscription(names[1], **options).create()
 

@@ -3,11 +3,12 @@
 # ruff: noqa: N802  # the names are Spark's
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
-from penstock.pipeline.core.options import schema_of, source_options, table_options
+from penstock.pipeline.core.options import from_environment, schema_of, source_options, table_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 class PenstockDataSource(DataSource):
     """Reads and writes are made of parts that are imported when they are used: a task that reads needs no writer."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(from_environment(options, os.environ))
 
     @classmethod
     def name(cls) -> str:

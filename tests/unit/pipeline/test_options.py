@@ -24,6 +24,7 @@ from penstock.pipeline.core.options import (
     SourceOptions,
     TableOptions,
     column_names,
+    from_environment,
     schema_of,
     source_options,
     table_options,
@@ -229,6 +230,22 @@ def test_a_table_of_the_lake_is_read_as_a_whole() -> None:
         table_options({"table": "lifecycle"})
     with pytest.raises(InvalidArgument, match="subscribe is 'orders', expected none beside table"):
         table_options({"lake": "x", "table": "lifecycle", "subscribe": "orders"})
+
+
+def test_the_server_of_the_environment_is_taken_where_none_is_named() -> None:
+    environ = {"PENSTOCK_SERVER": "http://there:1", "PENSTOCK_TOKEN": "secret"}
+
+    assert from_environment({"subscribe": "a"}, environ) == {"subscribe": "a", "endpoint": "http://there:1", "token": "secret"}
+    assert from_environment({"Endpoint": "http://here:1"}, environ) == {"Endpoint": "http://here:1"}
+    assert from_environment({"path": "data"}, environ) == {"path": "data"}
+    assert from_environment({"subscribe": "a"}, {}) == {"subscribe": "a"}
+
+
+def test_a_table_of_the_catalogue_without_options_is_told_what_to_write() -> None:
+    with pytest.raises(InvalidArgument, match="no option says what is read") as caught:
+        source_options({})
+    assert "WITH (endpoint = " in str(caught.value.hint)
+    assert "CREATE TEMPORARY VIEW" in str(caught.value.hint)
 
 
 def test_a_lake_alone_needs_no_broker() -> None:

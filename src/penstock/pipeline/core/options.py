@@ -280,9 +280,28 @@ class SourceOptions:
             )
 
 
+CREATED = (
+    "Spark hands the OPTIONS of CREATE TABLE to no Python data source: "
+    "SELECT … FROM t WITH (endpoint = 'http://host:port', subscribe = 'orders'), "
+    "or CREATE TEMPORARY VIEW … USING penstock OPTIONS (…)"
+)
+
+
+def from_environment(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Options, and the server of the environment where they name none. Its token goes to no other server."""
+    named = {name.lower() for name in options}
+    server = environ.get("PENSTOCK_SERVER")
+    if not server or named & {"endpoint", "path", "table"}:
+        return dict(options)
+    token = environ.get("PENSTOCK_TOKEN")
+    return dict(options) | {"endpoint": server} | ({"token": token} if token and "token" not in named else {})
+
+
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of reading; InvalidArgument names the one that is wrong."""
     given = OptionReader(options, SOURCE_OPTIONS)
+    if not {name.lower() for name in options} & {name.lower() for name in SOURCE_OPTIONS}:
+        raise InvalidArgument("no option says what is read: endpoint and subscribe are missing", hint=CREATED)
     storage = given.choice("storage", (LOG, LAKE, AUTO), LOG)
     if given.one_of("endpoint", "path") is None and storage != LAKE:
         raise InvalidArgument(
@@ -345,7 +364,8 @@ def _subscription(given: OptionReader, view: str) -> tuple[tuple[str, ...] | Non
     if view == MESSAGES and option is None:
         raise InvalidArgument(
             "subscribe and subscribePattern are missing, expected one of them",
-            hint='.option("subscribe", "orders,refunds"), or .option("subscribePattern", ".*") for all streams',
+            hint='.option("subscribe", "orders,refunds"), or .option("subscribePattern", ".*") for all streams; '
+            "in SQL, SELECT … FROM t WITH (subscribe = 'orders')",
         )
     if pattern is None:
         return streams, None

@@ -131,7 +131,7 @@ EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
         "actorIdentity": None,
         "capabilities": ["registration", "messaging", "pubsub", "wildcards", "durable", "recovery", "presence", "flow-control"],
         "serverTime": NOW,
-        "serverVersion": "0.1.0",
+        "serverVersion": "0.2.0",
         "maxMessageSize": 1_048_576,
         "heartbeatInterval": 300_000,
         "maxActors": 50_000,

@@ -16,7 +16,7 @@ RECORDED = Path(__file__).with_name("recorded")
 
 # What differs from run to run: UUIDs and what is made of them; ids of messages, epochs and revisions; versions; instants.
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_RANDOM = re.compile(_UUID)
+_RANDOM = re.compile(rf"{_UUID}|\d+\.\d+\.\d+")
 _CHANGING = re.compile(rf"{_UUID}|[0-9a-f]{{8,}}|\d+\.\d+\.\d+|\d{{4}}-\d\d-\d\dT[\d:.]+Z")
 _VERSIONS = {"server", "serverVersion"}
 """Fields with the version of the server."""
@@ -75,7 +75,7 @@ def _rank(value: Any) -> str:
 class Replay:
     """Says the requests of a conversation to a server, with its own ids in place of the recorded ones.
 
-    `is_exact`: nothing but UUIDs may differ, because server and recording look at the same data at the same time.
+    `is_exact`: nothing but UUIDs and versions may differ, because server and recording look at the same data at the same time.
     """
 
     def __init__(self, talk: Talk, *, is_exact: bool = False) -> None:

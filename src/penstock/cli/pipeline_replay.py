@@ -140,8 +140,12 @@ def tell(found: argparse.Namespace, replay: Replay, extent: ReplayExtent) -> Non
                 "last_time": extent.last and to_datetime(extent.last),
                 "seconds": lasts / SECOND,
                 "is_dry_run": found.dry_run,
+                "is_repeat": extent.is_repeat,
             }
         )
+        return
+    if extent.is_repeat:
+        say(f"nothing was added: a replay with the id {replay.replay_id} was published before")
         return
     goal = f" to {replay.to}" if replay.to else ""
     verb = "would replay" if found.dry_run else "replayed"

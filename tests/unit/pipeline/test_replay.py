@@ -1,9 +1,11 @@
 """What a replay is: its speed, its range, its name."""
 
+import argparse
 from typing import Any
 
 import pytest
 
+from penstock.cli.pipeline_replay import tell
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.pipeline.core.replay import Replay, ReplayExtent, duration, speed_of
@@ -65,3 +67,10 @@ def test_the_name_of_a_replay_is_a_plain_word(subtests: pytest.Subtests) -> None
     for replay_id in cases:
         with subtests.test(replay_id=replay_id), pytest.raises(InvalidArgument, match="the replay id"):
             Replay("orders", "copy", replay_id)
+
+
+def test_an_id_that_was_used_before_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    given, replay = argparse.Namespace(json=False, dry_run=False), Replay("orders", "copy", "r1")
+    tell(given, replay, ReplayExtent(2, 10, 0, 1, SECOND, 3 * SECOND, is_repeat=True))
+
+    assert capsys.readouterr().out == "nothing was added: a replay with the id r1 was published before\n"

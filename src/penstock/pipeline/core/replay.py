@@ -79,6 +79,8 @@ class ReplayExtent:
     last_offset: int | None = None
     first: int | None = None
     last: int | None = None
+    is_repeat: bool = False
+    """Whether a replay with this id was published before, so that nothing was added."""
 
     def duration(self, speed: float | None) -> int:
         """How long handing it out takes, in microseconds."""

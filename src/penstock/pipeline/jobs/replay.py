@@ -7,6 +7,8 @@ replay that takes a week needs Spark for seconds, survives restarts of the serve
 from __future__ import annotations
 
 import json
+import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
@@ -14,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pa
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
+from penstock.log.http import HttpLog
 from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Replay, ReplayExtent
 
 if TYPE_CHECKING:
@@ -86,7 +89,7 @@ def extent(messages: DataFrame) -> ReplayExtent:
 
 
 def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> ReplayExtent:
-    """Publish the range again; returns what was found. A replay id that was used before adds nothing."""
+    """Publish the range again; returns what was found. A replay id that was used before adds nothing, which the result says."""
     if target.endpoint is None:
         raise InvalidArgument(
             "a replay writes, and a data directory can be read only", hint="name the server that has it open: --server URL"
@@ -102,10 +105,13 @@ def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, n
     # The lake's files are in no order; the log gives its rows, and its partitions, by offset.
     ordered = counted if replay.storage == "log" else counted.orderBy("offset")
     rows = transform(ordered, replay.replay_id, speed=replay.speed, first=found.first, now=now)
-    rows.write.format("penstock").mode("append").options(**target.options()).option("stream", replay.to).option(
-        "query", f"replay-{replay.replay_id}"
-    ).option("batch", "0").save()
-    return found
+    query = f"replay-{replay.replay_id}"
+    writer = rows.write.format("penstock").mode("append").options(**target.options()).option("stream", replay.to)
+    writer.option("query", query).option("batch", "0").save()
+    # Spark does not hand on what the server answers. The end of a replay is a batch without rows, which is also known again.
+    with HttpLog(target.endpoint, token=target.token, project=target.project) as log:
+        ended = log.commit(secrets.token_hex(16), [], query=query, batch=1)
+    return replace(found, is_repeat=ended.is_repeat)
 
 
 def _sentence(error: Exception) -> str:

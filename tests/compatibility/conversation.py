@@ -18,8 +18,6 @@ RECORDED = Path(__file__).with_name("recorded")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _RANDOM = re.compile(rf"{_UUID}|\d+\.\d+\.\d+")
 _CHANGING = re.compile(rf"{_UUID}|[0-9a-f]{{8,}}|\d+\.\d+\.\d+|\d{{4}}-\d\d-\d\dT[\d:.]+Z")
-_VERSIONS = {"server", "serverVersion"}
-"""Fields with the version of the server."""
 _MEASURED = re.compile(r"timestamp|processingRate|.*(At|Time|_at|_time|_age_seconds|_age_secs|_time_ms)")
 
 
@@ -100,8 +98,8 @@ class Replay:
             if recorded.keys() != found.keys():
                 yield f"{path}: fields {sorted(found)}, recorded {sorted(recorded)}"
             for key in recorded.keys() & found.keys():
-                may_differ = key in _VERSIONS or (not self._is_exact and _MEASURED.fullmatch(str(key)) is not None)
-                if not (may_differ and type(recorded[key]) is type(found[key])):
+                is_measured = not self._is_exact and _MEASURED.fullmatch(str(key)) is not None
+                if not (is_measured and type(recorded[key]) is type(found[key])):
                     yield from self._compare(recorded[key], found[key], f"{path}.{key}")
         elif isinstance(recorded, list):
             if len(recorded) != len(found):

@@ -212,7 +212,8 @@ async def while_redis_hangs_the_primary_ends_before_its_lock_does(routers: Route
         await asyncio.sleep(LOOK)
     await routers.until(lambda: routers.told == [[True, False]])
     assert not one.status().is_redis_available
-    assert [severity for severity, _ in routers.warnings] == [Severity.WARN, Severity.CRITICAL]
+    # On a busy machine Redis may have been slow before, which is a warning of its own.
+    assert [severity for severity, _ in routers.warnings][-2:] == [Severity.WARN, Severity.CRITICAL]
 
     routers.server.go_on()
     await routers.until_primary(one)
@@ -297,8 +298,8 @@ async def a_router_that_cannot_start_lets_another_one_be_primary(routers: Router
     two = await routers.add()
     await routers.until_primary(two)
     assert not one.is_primary
-    assert [severity for severity, _ in routers.warnings] == [Severity.CRITICAL]
-    assert "no configuration" in routers.warnings[0][1]
+    [problem] = [message for severity, message in routers.warnings if severity is Severity.CRITICAL]
+    assert "no configuration" in problem
 
 
 @shared_server

@@ -108,7 +108,7 @@ def test_the_numbers_in_sentences_are_those_of_the_code(subtests: pytest.Subtest
         (rules.stall * seconds, "for {:g} seconds, is closed"),
         (socket.TAKE_SECONDS, "takes nothing for {:g} seconds"),
         (MAX_WAITING, "`max_waiting` messages ({:,})"),
-        (rules.flood, "goes on for {:,} messages"),
+        (rules.flood, "continues for {:,} messages"),
         (SEARCHED_FOR_ONE, "for every {} of them"),
         (READ_UNIT // 1024, "counts as {} KiB more"),
         (MAX_DEPTH, "nested {} deep"),

@@ -65,7 +65,7 @@ async def fill(pubsub: PubSub) -> None:
     policy = DeadLetterPolicy("dead", max_delivery_attempts=5)
     failing = await orders.subscription("failing", dead_letter_policy=policy, message_ordering=True).create()
     billing = await orders.subscription("billing", filter='attributes.region = "eu"').create()
-    await (await orders.subscription("paused").create()).hold()
+    await (await orders.subscription("paused").create()).pause_delivery()
     for number in range(6):
         region = "eu" if number % 2 else "us"
         await orders.publish_message(b"order %d" % number, {"region": region}, f"key-{number % 2}")

@@ -21,8 +21,8 @@ RECENT = 10 * SECOND
 """What a rate is an average of."""
 
 
-FETCHED: dict[tuple[str | None, int], int] = {}
-"""Rows that a job of this process has fetched past Spark, which does not count them, by the name of the query and the batch."""
+FETCHED: dict[str | None, dict[int, int]] = {}
+"""Rows by batch that a job of this process fetched past Spark, which does not count them, by the name of the query that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Report:
 def report_of(progress: Mapping[str, Any]) -> Report:
     """A report of a `StreamingQueryProgress`, given as the mapping of its JSON."""
     sources = progress.get("sources", ())
-    fetched = FETCHED.get((progress.get("name"), progress["batchId"]))
+    fetched = FETCHED.get(progress.get("name"), {}).get(progress["batchId"])
     lags = [_behind(source.get("endOffset"), source.get("latestOffset")) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return Report(

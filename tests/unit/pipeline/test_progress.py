@@ -52,7 +52,7 @@ def test_rows_that_a_job_fetched_past_spark_are_counted_by_their_offsets() -> No
     assert report_of(progress(sources=[moved | {"latestOffset": None}])).rows == 20
     assert report_of(progress(rows=5, sources=[moved])).rows == 5
     assert report_of(progress(sources=[{"startOffset": None, "endOffset": {"orders": [3, 120]}}])).rows == 0
-    FETCHED["archive", 3] = 7
+    FETCHED["archive"] = {3: 7}
     assert report_of(progress(3, name="archive", sources=[moved])).rows == 7
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.job import Plan
 from penstock.pipeline.lake.archiver import COMPACT_EVERY, Archiver
 from penstock.pipeline.lake.table import local_path
+from penstock.pipeline.progress import FETCHED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,7 @@ def _query(spark: SparkSession, plan: Plan, archiver: Archiver) -> StreamingQuer
         .option("maxOffsetsPerTrigger", str(plan.max_rows or BATCH_ROWS))
     )
     archiver.catch_up(spark)
+    FETCHED.pop(archiver.cursor, None)  # of a query before this one, whose batches had the same numbers
     writer = (
         reader.load()
         .writeStream.foreachBatch(archiver)

@@ -81,8 +81,9 @@ class Archiver:
         """Take a batch: nothing of it is archived yet, or some, or all. Its offsets say which rows; the tasks fetch them."""
         ends = self._ends(batch)
         rows = self._take(df.sparkSession, ends)
-        FETCHED[self.cursor, batch] = rows
-        FETCHED.pop((self.cursor, batch - REPORTS), None)
+        fetched = FETCHED.setdefault(self.cursor, {})
+        fetched[batch] = rows
+        fetched.pop(batch - REPORTS, None)
         self.report(ends)
         if rows:
             self._tend()

@@ -60,7 +60,7 @@ def fill(broker: Broker, advance: Callable[[float], None] = lambda _: None, back
         queues.publish("thumbnails", json.dumps({"image": f"upload-{number}.png"}))
         _use_up(queues, "thumbnails", BROKEN.format(number), advance)
     for number in range(12):
-        queues.publish("thumbnails", json.dumps({"image": f"upload-{number}.png", "width": 320}))
+        queues.publish("thumbnails", {"v": 1, "task": "make_thumbnail", "args": [f"upload-{number}.png", 320]})
     for _ in range(5):
         message = queues.consume("thumbnails", "worker-2")
         assert message is not None

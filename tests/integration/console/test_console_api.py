@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, QueueConfig, QueueManager, SubscriptionOptions
+from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, QueueConfig, QueueManager, SubscriptionOptions, Worker
 from penstock.access import Keyring, Verb
 from penstock.client import HubClient
 from penstock.clock import SystemClock
@@ -705,6 +705,13 @@ def test_hidden_payloads_are_neither_shown_nor_searched() -> None:
         assert console.get("streams/queue/mail/messages")["rows"][0]["preview"] is None
         for path in ("streams/queue/mail/messages/0", f"messages/{name}", "queues/mail/peek"):
             assert "secret" not in json.dumps(console.get(path)), path
+        console.queues.publish("mail", {"v": 1, "task": "secret_task"})
+        for _ in range(2):
+            taken = console.queues.consume("mail", "w1")
+            assert taken is not None
+            console.queues.ack("mail", taken.message_id)
+        found = console.until("workers", lambda page: page["tasks"]["deliveries"] == 2)
+        assert [(row["queue"], row["task"], row["done"]) for row in found["tasks"]["rows"]] == [("mail", None, 2)]
         for path in ("messages?text=secret", "messages/0/raw"):
             assert console.call("GET", f"/console/api/streams/queue/mail/{path}").reason == "failed_precondition", path
 
@@ -752,6 +759,60 @@ def test_how_deliveries_ended_is_shown_with_the_worst_queue_first(console: Conso
         {"queue": "broken", "done": 0, "failed": 1, "dead": 1},
         {"queue": "fine", "done": 1, "failed": 0, "dead": 0},
     ]
+
+
+def test_deliveries_of_a_worker_are_shown_by_task(console: Console) -> None:
+    before = console.get("workers")["tasks"]
+    assert (before["deliveries"], before["rows"]) == (0, [])
+
+    async def scenario() -> None:
+        async with PubSub(console.server.url) as pubsub:
+            worker = Worker(pubsub=pubsub)
+
+            @worker.task("mail")
+            async def send_mail(number: int) -> None:
+                pass
+
+            @worker.task("mail", max_retries=1, backoff=0)
+            async def send_fax() -> None:
+                raise ValueError("nobody has a fax")
+
+            for number in range(3):
+                await send_mail.send(number)
+            await send_fax.send()
+            await worker.start()
+            await asyncio.to_thread(console.until, "workers", lambda page: page["tasks"]["deliveries"] == 5)
+            await worker.stop()
+
+    asyncio.run(scenario())
+    console.queues.publish("mail", b"no task")
+    taken = console.queues.consume("mail", "w1")
+    assert taken is not None
+    console.queues.nack("mail", taken.message_id, False)
+    tasks = console.until("workers", lambda page: page["tasks"]["deliveries"] == 6)["tasks"]
+    outcomes = {
+        row["task"] and row["task"].rpartition(".")[2]: (row["done"], row["failed"], row["dead"]) for row in tasks["rows"]
+    }
+    assert outcomes == {"send_mail": (3, 0, 0), "send_fax": (0, 2, 1), None: (0, 1, 1)}
+    assert all(0 <= row["p50_seconds"] <= row["p95_seconds"] < PATIENCE for row in tasks["rows"])
+    assert before["since_at"] <= tasks["since_at"]
+
+
+def test_tasks_are_named_to_those_who_may_see_payloads_of_the_queue(secured: Callable[..., Console]) -> None:
+    operator = secured(*Verb)
+    for name in ("mail", "secret"):
+        operator.queues.create(name)
+        operator.queues.publish(name, {"v": 1, "task": "work", "args": []})
+        taken = operator.queues.consume(name, "w1")
+        assert taken is not None
+        operator.queues.ack(name, taken.message_id)
+    assert [(row["queue"], row["task"]) for row in named(operator)] == [("mail", "work"), ("secret", "work")]
+    assert [(row["queue"], row["task"]) for row in named(secured(Verb.READ))] == [("mail", None), ("secret", None)]
+    assert [(row["queue"], row["task"]) for row in named(secured(*Verb, names=("mail",)))] == [("mail", "work")]
+
+
+def named(console: Console) -> Any:
+    return console.until("workers", lambda page: page["tasks"]["rows"])["tasks"]["rows"]
 
 
 def push_to(console: Console, endpoint: str) -> None:

@@ -32,6 +32,8 @@ WITH_DATA = (
     ("/console/subscriptions", "shipping"),
     ("/console/subscriptions/billing", "Settled to offset"),
     ("/console/workers", "worker-2"),
+    ("/console/workers", "make_thumbnail"),
+    ("/console/workers", "of the last 23 deliveries, since "),
     ("/console/hub", "Nobody is connected"),
     ("/console/pipeline", "No reader keeps a cursor"),
     ("/console/settings", "data_dir"),
@@ -46,6 +48,7 @@ WITHOUT = (
     ("/console/topics/none", "There is no topic none"),
     ("/console/subscriptions", "penstock subscription create billing --topic orders"),
     ("/console/workers", "No worker is connected"),
+    ("/console/workers", "No delivery has ended in this time"),
     ("/console/nonsense", "There is no such page"),
 )
 MODES = {"light": (False, 1280), "dark": (True, 1280), "phone": (False, PHONE)}

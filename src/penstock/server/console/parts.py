@@ -29,14 +29,13 @@ from penstock.server.console.audit import Audit
 from penstock.server.console.payloads import Payloads
 from penstock.server.console.requests import Action, Caller, Confirmation, NoParameters, Text, View
 from penstock.server.console.sampler import Sampler
-from penstock.values.queue import JSON, task_name
+from penstock.server.console.tasks import MAX_TASK_BYTES, TaskListing, TaskReader, task_of
 
 HELD = 1_000
 """How many messages in flight of one queue are looked at."""
 MAX_QUEUES = 200
 MAX_RUNNING = 20
 SHOWN = 200
-MAX_TASK_BYTES = 64 * 1024
 METRICS_STREAM = "_penstock.metrics"
 """Where the metrics job of the pipeline publishes its rows."""
 SHOWN_METRICS = 20
@@ -80,6 +79,7 @@ class WorkerListing(msgspec.Struct, kw_only=True):
 
     at: datetime
     workers: list[WorkerLine]
+    tasks: TaskListing
     outcomes: list[OutcomeLine]
     is_bounded: bool
 
@@ -291,6 +291,7 @@ class PartPages:
         self._aio, self._broker, self._sampler, self._payloads = aio, aio.broker, sampler, payloads
         self._audit, self._router, self._hub = audit, router, hub
         self._log = BrokerLog(aio.broker)
+        self._tasks = TaskReader(aio, sampler, payloads)
 
     def views(self) -> list[View[Any]]:
         """What may be asked."""
@@ -355,8 +356,13 @@ class PartPages:
             if (found := row.counters).acked or found.failed or found.dead_lettered
         ]
         ended.sort(key=lambda line: (-line.failed / (line.done + line.failed or 1), line.queue))
+        tasks = await self._tasks.read(caller)
         return WorkerListing(
-            at=to_datetime(self._broker.clock.now()), workers=lines, outcomes=ended[:SHOWN], is_bounded=is_bounded
+            at=to_datetime(self._broker.clock.now()),
+            workers=lines,
+            tasks=tasks,
+            outcomes=ended[:SHOWN],
+            is_bounded=is_bounded,
         )
 
     async def pipeline(self, caller: Caller, _: NoParameters) -> PipelinePage:
@@ -574,14 +580,10 @@ class PartPages:
         return self._router
 
     def _running(self, caller: Caller, queue: str, one: HeldMessage) -> Running:
-        task = None
-        is_shown = self._payloads.visibility(caller, queue) == "shown"
-        if is_shown and one.message.content == JSON and len(one.message.data) <= MAX_TASK_BYTES:
-            task = task_name(msgspec.json.decode(one.message.data)) or None
         return Running(
             queue=queue,
             message_id=one.message_id,
-            task=task,
+            task=task_of(one.message) if self._payloads.visibility(caller, queue) == "shown" else None,
             attempt=one.attempt,
             since_at=to_datetime(one.leased_at) if one.leased_at else None,
             deadline_at=to_datetime(one.deadline),

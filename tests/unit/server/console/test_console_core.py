@@ -1,4 +1,4 @@
-"""What the console computes: rates, the status, groups of dead letters, and the life of a message."""
+"""What the console computes: rates, the status, groups of dead letters, how deliveries ended, and the life of a message."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +9,7 @@ from penstock.server.console.core.dead_letters import HOUR, Letter, fails_again,
 from penstock.server.console.core.life import Where, folds, lanes, life_events, ordered, verdict
 from penstock.server.console.core.samples import KEPT, STEP_SECONDS, Series, Totals, smoothed
 from penstock.server.console.core.status import MAX_ATTENTION, Figures, ServerFigures, attention, state_of, status
+from penstock.server.console.core.tasks import Deliveries, TaskLine, by_task
 from penstock.values.subscription import Explanation
 from penstock.wire.results import TraceEvent
 
@@ -275,3 +276,47 @@ def test_runs_of_the_same_event_fold_and_a_change_of_status_does_not() -> None:
 
 def test_nothing_is_known_of_a_message_that_no_lane_has() -> None:
     assert verdict([], []).state == "unknown"
+
+
+# ── how deliveries ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_deliveries_are_grouped_by_task_with_the_time_from_lease_to_end() -> None:
+    found = Deliveries(100, 0)
+    for second in range(20, 0, -1):  # newest first, as they are read: message 1 took a second, message 20 twenty
+        found.reach((100 + second) * SECOND)
+        found.end(1, [second], "done")
+    found.reach(100 * SECOND)
+    found.lease(1, range(1, 21))
+    found.end(1, [30], "dead")
+    found.reach(98 * SECOND)
+    found.lease(1, [30])
+    found.end(1, [30], "failed")
+    found.reach(96 * SECOND)
+    found.lease(1, [30])
+    found.end(2, [0], "done")  # its lease is not in the log any more
+
+    tasks = {(1, 30): "send", (2, 0): None}
+    send, other, resize = by_task((f"q{one.queue}", tasks.get((one.queue, one.offset), "resize"), one) for one in found.ended)
+    assert send == TaskLine("send", "q1", done=0, failed=2, dead=1, p50_seconds=2.0, p95_seconds=2.0)
+    assert other == TaskLine(None, "q2", done=1, failed=0, dead=0, p50_seconds=None, p95_seconds=None)
+    assert resize == TaskLine("resize", "q1", done=20, failed=0, dead=0, p50_seconds=10.0, p95_seconds=19.0)
+
+
+def test_the_newest_deliveries_are_bounded_by_number_and_time_and_wait_for_their_leases() -> None:
+    few = Deliveries(2, 0)
+    few.reach(9)
+    few.end(1, [3, 2, 1], "done")
+    assert ([one.offset for one in few.ended], few.since, few.is_complete) == ([3, 2], 9, False)
+    few.lease(1, [2, 3])
+    assert few.is_complete
+
+    recent = Deliveries(100, 50)
+    recent.reach(50)
+    recent.end(1, [1], "done")
+    assert not recent.is_complete
+    recent.reach(49)
+    recent.end(1, [0], "done")
+    assert ([one.offset for one in recent.ended], recent.since, recent.is_complete) == ([1], 50, False)
+    recent.lease(1, [1])
+    assert recent.is_complete

@@ -22,6 +22,9 @@ WELL = (
     "explain billing",
     "top --once --interval 0.1",
     "bench --seconds 0.1 --size 10",
+    "backup data copy",
+    "verify copy",
+    "restore copy again",
     "completion bash",
 )
 BADLY = (
@@ -46,6 +49,11 @@ BADLY = (
     (f"router status {GONE}", 4),
     (f"hub topics {GONE}", 4),
     ("demo --chapter nosuch", 2),
+    (f"status {GONE}", 4),
+    ("context use nosuch", 3),
+    ("backup nosuch copy", 2),
+    ("restore nosuch copy", 2),
+    ("verify nosuch", 2),
 )
 
 

@@ -16,16 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("src", "examples", "scripts", "docs")
 
-PENDING: tuple[str, ...] = (
-    "docs/console.md",
-    "docs/lake.md",
-    "docs/lifecycle-and-metrics.md",
-    "docs/pipeline.md",
-    "docs/spark",
-    "src/penstock/server/console/",
-)
-"""What is not rewritten yet: files and folders that are not checked."""
-
 # A phrase of the documentation of websockets, Django or PostgreSQL is a good phrase.
 PATTERNS = tuple(
     (re.compile(pattern), advice)
@@ -94,13 +84,10 @@ def errors_in(path: Path, source: str) -> Iterator[tuple[int, str]]:
                 yield line, f"{found[0]!r}: write {advice}"
 
 
-def files() -> Iterator[Path]:
+def files() -> list[Path]:
     """Every file that is checked."""
     found = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
-    for path in sorted(found):
-        name = path.relative_to(ROOT).as_posix()
-        if path.suffix in {".py", ".pyi", ".md"} and path != Path(__file__) and not name.startswith(PENDING):
-            yield path
+    return [path for path in sorted(found) if path.suffix in {".py", ".pyi", ".md"} and path != Path(__file__)]
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from penstock.values.projects import check_project
 
 
 class TokenInfo(msgspec.Struct):
-    """Who calls, without the secret."""
+    """The caller, without the secret."""
 
     id: str
     project: str | None
@@ -49,7 +49,7 @@ class Parts(msgspec.Struct):
 
 
 class Session(msgspec.Struct, kw_only=True):
-    """Who calls, what they may do, and what there is."""
+    """The caller, what they may do, and what there is."""
 
     version: str
     now: datetime
@@ -102,7 +102,7 @@ class Console:
         messages = MessagePages(aio, streams)
         parts = PartPages(aio, self._sampler, shown, audit, router=router, hub=hub)
         server = SettingsPage(settings, keyring, audit)
-        session = View("session", "/console/api/session", "Who calls", NoParameters, self._answer_session, Session, None)
+        session = View("session", "/console/api/session", "The caller", NoParameters, self._answer_session, Session, None)
         self._views: list[View[Any]] = [
             session,
             *overview.views(),
@@ -149,12 +149,12 @@ class Console:
         self._live.stop()
 
     def caller(self, principal: Principal, project: str | None) -> Caller:
-        """Who asks: about the named project, their own, or the server's default."""
+        """The caller, and the project: the named one, their own, or the server's default."""
         named = project or principal.project or self._service.projects.default
         return Caller(Operations(self._service, principal, check_project(named)))
 
     async def session(self, caller: Caller) -> Session:
-        """Who calls."""
+        """The caller."""
         await self._sampler.sample()
         principal, broker, service = caller.principal, self._broker, self._service
         is_token = bool(principal.token_id)

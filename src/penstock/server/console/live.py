@@ -248,7 +248,7 @@ class Live:
                     pulses[watch.scope] = pulse
             at = to_datetime(self._now())
             return _encode(Frame(type="snapshot", view=watch.view.name, key=watch.key, at=at, pulse=pulse, data=data))
-        except Exception as error:  # one page that fails must not stop the others; a PenstockError is told as it is
+        except Exception as error:  # one page that fails must not stop the others; a PenstockError is shown as it is
             if not isinstance(error, PenstockError | Refusal):
                 log.exception("the view %s of the console failed", watch.view.name)
             return _encode(_failed(error, watch.view.name, watch.key))
@@ -286,7 +286,7 @@ class _Socket:
             self.admission.check()
 
     def expel(self, error: PenstockError, code: int) -> None:
-        """Say why, and close, without waiting: the client may not read, and the other consoles go on."""
+        """Say why, and close, without waiting: the client may not read, and the other consoles continue."""
         if self._farewell is None:
             self.stop()
             self._farewell = asyncio.get_running_loop().create_task(self.refuse(error, code))

@@ -75,7 +75,7 @@ class OutcomeLine(msgspec.Struct):
 
 
 class WorkerListing(msgspec.Struct, kw_only=True):
-    """Who waits for messages of work queues or holds some, and how deliveries ended; the queues in which most fail first."""
+    """The consumers of work queues, what they hold, and how deliveries ended; the queues in which most fail first."""
 
     at: datetime
     workers: list[WorkerLine]
@@ -297,7 +297,7 @@ class PartPages:
         """What may be asked."""
         path = "/console/api"
         views: list[View[Any]] = [
-            View("workers", f"{path}/workers", "Who holds messages", NoParameters, self.workers, WorkerListing),
+            View("workers", f"{path}/workers", "Workers and what they hold", NoParameters, self.workers, WorkerListing),
             View("pipeline", f"{path}/pipeline", "Readers of the log", NoParameters, self.pipeline, PipelinePage),
         ]
         if self._router is not None:
@@ -314,13 +314,13 @@ class PartPages:
         return [
             Action(f"{path}/reset-breaker", "Close a breaker", TargetAction, self.reset_breaker, DoneReply),
             Action(f"{path}/pause-pool", "Stop a pool", PoolAction, self.pause_pool, DoneReply),
-            Action(f"{path}/resume-pool", "Let a pool go on", PoolAction, self.resume_pool, DoneReply),
+            Action(f"{path}/resume-pool", "Resume a pool", PoolAction, self.resume_pool, DoneReply),
             Action(f"{path}/retry-now", "Try a message now", MessageAction, self.retry_now, DoneReply),
             Action(f"{path}/force-ack", "Ack a message by force", ForcedAck, self.force_ack, DoneReply),
         ]
 
     async def workers(self, caller: Caller, _: NoParameters) -> WorkerListing:
-        """Who holds messages of work queues, and which."""
+        """The consumers of work queues, and the messages that each holds."""
         await self._sampler.sample()
         all_rows = self._sampler.queue_rows(caller, work_queues=True)
         rows = [row for row in all_rows if row.counters.in_flight]
@@ -546,7 +546,7 @@ class PartPages:
         return self._set_paused(caller, body, is_paused=True)
 
     async def resume_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
-        """Let a pool go on."""
+        """Resume a pool."""
         return self._set_paused(caller, body, is_paused=False)
 
     async def retry_now(self, caller: Caller, _: dict[str, str], body: MessageAction) -> DoneReply:

@@ -58,7 +58,7 @@ from penstock.wire.results import TopicSettings, Unsettled
 T = TypeVar("T")
 
 LOOKED_AT = 1_000
-"""How many of the oldest messages are looked at for who holds what."""
+"""How many of the oldest messages are searched for their holders."""
 SHOWN = 20
 PUSH_NOT_SHOWN = "an endpoint that is shown to tokens with the verb consume"
 

@@ -1,4 +1,4 @@
-"""How an operation of the console is made: who calls, what they say, and what every route checks.
+"""How an operation of the console is made: the caller, the request, and what every route checks.
 
 A `View` answers a question, over GET and over the live connection alike. An action is a POST with a JSON body: a page of another
 site cannot send one without the browser asking first, and nothing here is read from a cookie.
@@ -70,13 +70,13 @@ class Confirmation(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and about which project. Two callers with the same scope are shown the same."""
+    """The caller, and the project. Two callers with the same scope are shown the same."""
 
     operations: Operations
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The caller."""
         return self.operations.principal
 
     @property

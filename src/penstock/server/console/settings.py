@@ -40,7 +40,7 @@ class TokenLine(msgspec.Struct, kw_only=True):
 
 
 class SettingsReply(msgspec.Struct, kw_only=True):
-    """All settings; `tokens` is null for who may not manage everything, and on a server without tokens."""
+    """All settings; `tokens` is null for callers that may not manage everything, and on a server without tokens."""
 
     settings: list[SettingLine]
     tokens: list[TokenLine] | None

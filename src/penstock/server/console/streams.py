@@ -126,7 +126,7 @@ class Searched(msgspec.Struct, kw_only=True):
 
 
 class MessageListing(msgspec.Struct, kw_only=True):
-    """Some messages of a stream, and where to go on."""
+    """Some messages of a stream, and where to continue."""
 
     kind: Kind
     name: str

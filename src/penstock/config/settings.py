@@ -440,7 +440,7 @@ class Settings:
         default=JWT_ISSUER, metadata=_row(WORD, "hub.jwt_issuer", "who must have issued a token: its iss")
     )
     hub_jwt_audience: str | None = field(
-        default=None, metadata=_row(WORD, "hub.jwt_audience", "whom a token must be for: its aud", shown="not asked")
+        default=None, metadata=_row(WORD, "hub.jwt_audience", "the audience (aud) that a token must have", shown="not asked")
     )
     hub_jwt_max_age: float = field(
         default=JWT_MAX_AGE,
@@ -448,7 +448,7 @@ class Settings:
     )
 
     log_level: str = field(
-        default="info", metadata=_row(choice("debug", "info", "warning", "error"), "log.level", "the least urgent line to log")
+        default="info", metadata=_row(choice("debug", "info", "warning", "error"), "log.level", "the lowest level that is logged")
     )
     log_format: str = field(default="text", metadata=_row(choice("text", "json"), "log.format", "how a line looks"))
 

@@ -55,6 +55,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.timeout(600)  # two dozen scripts that use all the time and memory that they get
 def test_a_hostile_script_harms_only_its_own_message(sandbox: Sandbox, impatient: Sandbox, subtests: pytest.Subtests) -> None:
     for title, (body, problem) in HOSTILE.items():
         with subtests.test(title):

@@ -207,8 +207,12 @@ def _noted(problems: list[str]) -> Iterator[None]:
 @contextmanager
 def _new_directory(path: Path) -> Iterator[Path]:
     """A directory to write to; an error removes what was written."""
-    is_new = not path.exists()
-    if not is_new and (not path.is_dir() or any(path.iterdir())):
+    try:
+        is_new = not path.exists()
+        is_free = is_new or (path.is_dir() and not any(path.iterdir()))
+    except OSError as error:
+        raise FailedPrecondition(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if not is_free:
         raise InvalidArgument.of("target", str(path), "a directory that does not exist or is empty")
     try:
         make_directory(path, 0o700)

@@ -215,6 +215,13 @@ def test_what_is_at_the_target_is_left_alone(place: Place, tmp_path: Path) -> No
     assert backup.verify(tmp_path / "empty").problems == []
 
 
+def test_a_target_that_cannot_be_looked_at_is_refused(place: Place, tmp_path: Path) -> None:
+    MessageQueue(data_dir=place.data).close()
+    for call in (backup.back_up, backup.restore):
+        with pytest.raises(FailedPrecondition, match=r"cannot read .*: File name too long"):
+            call(place.data, tmp_path / ("n" * 300))
+
+
 def test_a_source_that_is_no_data_directory_leaves_nothing_at_the_target(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for source in ("empty", "none"):

@@ -192,6 +192,7 @@ REFUSED_WHEN_OPENED: dict[str, tuple[str, Damage, str]] = {
     "checkpoint of another moment": ("closed", run_sql("UPDATE checkpoint SET events = events - 1"), "checkpoint"),
     "checkpoint from the future": ("closed", run_sql("UPDATE checkpoint SET events = events + 1000"), "checkpoint"),
     "checkpoint empty": ("closed", run_sql("UPDATE checkpoint SET body = x''"), "checkpoint"),
+    "checkpoint of another type": ("closed", run_sql("UPDATE checkpoint SET body = 'text'"), "checkpoint"),
     "the last event record gone": (
         "closed",
         run_sql("DELETE FROM events WHERE first = (SELECT max(first) FROM events)"),

@@ -280,7 +280,7 @@ class SqliteReader(ABC):
     def _verify(self, header: tuple[int | None, ...], body: bytes, crc: int, where: str) -> None:
         try:
             is_intact = checksum(header, body) == crc
-        except struct.error as error:
+        except (struct.error, TypeError) as error:
             raise CorruptLog(self.path, where, f"a row is invalid: {error}") from error
         if not is_intact:
             raise CorruptLog(self.path, where, "the checksum does not fit the bytes")

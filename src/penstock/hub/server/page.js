@@ -41,7 +41,7 @@ function drawState({ state, problem, retryIn }) {
   }
   byId("now").hidden = state !== "waiting" || retryIn < 300;
   byId("send").disabled = byId("disconnect").disabled = isOver();
-  byId("connect").textContent = isOver() ? "Connect" : "Connect anew";
+  byId("connect").textContent = isOver() ? "Connect" : "Reconnect";
   byId("connect").className = isOver() ? "main" : "";
   byId("problem").textContent = state === "failed" || state === "waiting" ? problem : "";
   if (state === "failed" && problem.includes("token")) { byId("with-token").open = true; byId("token").focus(); }
@@ -130,7 +130,7 @@ function hue(text) {
 function remember() {
   try {
     sessionStorage.setItem("penstock-hub", JSON.stringify({ address: byId("address").value, topics: [...topics.keys()] }));
-  } catch { /* a browser that keeps nothing: the next visit begins anew */ }
+  } catch { /* a browser that keeps nothing: the next visit starts from the beginning */ }
 }
 
 async function listen(pattern) {

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
-import duckdb
-import polars as pl
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from deltalake import DeltaTable
@@ -26,7 +24,7 @@ from penstock.testing.server import LocalServer
 from tests.unit.pipeline.lake_victim import NO_SPARK, archiver, plan_batch
 from tests.unit.pipeline.lakes import messages, offsets, store, write
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +72,9 @@ def lake(s3: str, request: pytest.FixtureRequest) -> str:
 
 
 def test_every_reader_finds_the_rows(lake: str) -> None:
+    import duckdb  # other tests of this process do without these engines
+    import polars as pl
+
     store(lake, "orders", 0, 5)
     store(lake, "a/b", 0, 3)
     store(lake, "orders", 5, 9)

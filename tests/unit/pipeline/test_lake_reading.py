@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -176,13 +174,19 @@ def table(lake: Path, request: pytest.FixtureRequest) -> DeltaTable:
     return DeltaTable(str(lake / "messages"))
 
 
+@pytest.mark.long
 def test_polars_reads_it(table: DeltaTable) -> None:
+    import polars as pl  # other tests of this process do without this engine
+
     rows = pl.scan_delta(table.table_uri).filter(pl.col("stream") == "orders", pl.col("offset") < 3).collect()
     assert sorted(rows["offset"].to_list()) == [0, 1, 2]
     assert {(row["stream"], row["offset"], row["value"]) for row in pl.read_delta(table.table_uri).to_dicts()} == WANTED
 
 
+@pytest.mark.long
 def test_polars_finds_streams_whatever_their_names(tmp_path: Path) -> None:
+    import polars as pl  # other tests of this process do without this engine
+
     names = ["007", "a'b/%=", "größe", "a b=c{d}", "null", "queue:orders", "..", ".hidden", "2026-01-01", "x" * 250, "é" * 100]
     for name in names:
         store(tmp_path, name, 0, 3)
@@ -209,7 +213,10 @@ def test_pandas_reads_it(table: DeltaTable) -> None:
     assert rows.groupby("stream").size().to_dict() == {"a/b": 5, "orders": 40}
 
 
+@pytest.mark.long
 def test_duckdb_reads_it(table: DeltaTable) -> None:
+    import duckdb  # other tests of this process do without this engine
+
     connection = duckdb.connect()
     connection.register("messages", table.to_pyarrow_dataset())
     assert set(connection.sql('select stream, "offset", value from messages').fetchall()) == WANTED

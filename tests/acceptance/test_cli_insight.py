@@ -78,7 +78,8 @@ def penstock(server: LocalServer, tmp_path: Path) -> Penstock:
 # ── trace ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trace_tells_the_life_of_a_message(penstock: Penstock, scene: Scene) -> None:
+def test_trace_tells_the_life_of_a_message(server: LocalServer, penstock: Penstock, scene: Scene) -> None:
+    assert server.broker.history(scene.acked), [event for _, event in server.broker.journal.read_events(0, 1000)]
     told = penstock.good(f"trace {scene.acked}").out
     head, _, now = told.partition("\nnow\n")
 

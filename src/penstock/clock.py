@@ -1,7 +1,7 @@
 """The only place that reads time.
 
-There are two times: wall time, in microseconds since 1970, for what is stored and compared across restarts; and the time a
-thread waits here and now, which `wait` measures by itself. They are never compared with each other.
+There are two kinds of time: wall time, in microseconds since 1970, which is stored and compared across restarts; and the time
+that a thread waits, which `wait` measures by itself. They are never compared with each other.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the broker needs of time."""
+    """The port to time that a broker uses."""
 
     runs: bool
-    """Whether time passes by itself, so that timers are needed."""
+    """Whether time passes by itself, so that timers are needed. It does not in tests with a manual clock."""
 
     def now(self) -> int:
         """Wall time in microseconds since 1970. May step backwards; nothing may rely on it not to."""
 
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Have `ring` called, from any thread, whenever time jumps: that of a test does. Call what is returned to end that."""
+        """Call `ring`, from any thread, whenever time jumps, as a manual clock does. Returns a function that ends this."""
 
     def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
         """Wait on a held condition for `timeout` microseconds (None: forever); False when the time is up."""
@@ -44,10 +44,10 @@ class SystemClock:
 
 
 def steady(clock: Clock) -> Callable[[], int]:
-    """What spans inside this process are measured with: it never steps, unless the clock is a test's, which says when it does."""
+    """Return a monotonic clock for spans inside this process; with a manual clock, the time of that clock."""
     return monotonic if clock.runs else clock.now
 
 
 def monotonic() -> int:
-    """Microseconds of a clock that never steps, for measuring spans inside this process."""
+    """Microseconds of a monotonic clock, to measure spans inside this process."""
     return time.monotonic_ns() // 1000

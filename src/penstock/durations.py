@@ -1,7 +1,7 @@
-"""Time as the core knows it: instants and durations are whole microseconds, instants counted from 1970 in UTC.
+"""Instants and durations as whole microseconds; instants are counted from 1970 in UTC.
 
-Nothing here reads a clock. What people write (seconds as a number, `timedelta`, aware `datetime`) is turned into
-microseconds at the edge, once, with an error that names the argument.
+Nothing here reads a clock. The public API converts what users pass (seconds as a number, `timedelta`, aware `datetime`) to
+microseconds once, with an error that names the argument.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def duration_seconds(value: object) -> float:
-    """Seconds of 90, 1.5, "90", "500ms", "30s", "5m", "2h" or "30d"; ValueError for anything else."""
+    """Parse 90, 1.5, "90", "500ms", "30s", "5m", "2h" or "30d" as seconds; ValueError for anything else."""
     if isinstance(value, str):
         return scaled(value, _UNITS)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -72,7 +72,7 @@ def duration_seconds(value: object) -> float:
 
 
 def scaled(text: str, units: Mapping[str, float]) -> float:
-    """The number that text says with one of these units; ValueError for anything else."""
+    """Parse a number with one of these units; ValueError for anything else."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", text.strip(), re.ASCII)
     if found is None or found[2] not in units:
         raise ValueError

@@ -16,23 +16,23 @@
     ├── ResourceExhausted (8)      transient: room may come back
     │   ├── SubscriptionFull
     │   ├── QueueFull
-    │   └── RateLimited            too many calls of one client; `retry_after` says when to come back
+    │   └── RateLimited            too many calls of one client; `retry_after` says how long to wait
     ├── FailedPrecondition (9)
     │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
-    │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
+    │   ├── AckIdsRefused          some deliveries of an exactly-once subscription are not live any more
     │   ├── BrokerClosed
     │   ├── DataDirectoryInUse
     │   ├── UnsupportedFormat      the data directory is of a newer version, or has to be migrated first
-    │   ├── StreamReplaced         the stream was deleted and made again since it was read
-    │   ├── OpenedBeforeFork       by the parent process; a child has to open its own
+    │   ├── StreamReplaced         the stream was deleted and recreated since it was read
+    │   ├── OpenedBeforeFork       opened by the parent process; a child process must open its own
     │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` continues
-    ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
+    ├── Aborted (10)               transient: another call changed the same resource at the same time
     ├── OutOfRange (11)            an offset or a time that the log does not hold
     ├── Unimplemented (12)         a command that this API does not know
     │   └── ArrowUnavailable       the server has no pyarrow: its log API is off
     ├── Unavailable (14)           transient
     │   ├── JournalUnavailable     the disk refuses to write; nothing was stored
-    │   └── ServerUnreachable      no connection to the server, and no more tries
+    │   └── ServerUnreachable      no connection to the server, and no retries left
     ├── DataLoss (15)
     │   └── CorruptLog             stored bytes are not what was written
     └── Unauthenticated (16)       no token, or one that is unknown, revoked or expired
@@ -52,7 +52,7 @@ from penstock.extras import how_to_install
 
 
 class PenstockError(Exception):
-    """The root: catch this to catch everything Penstock raises on purpose."""
+    """The base class of all errors that Penstock raises on purpose."""
 
     code: ClassVar[int] = 2
     reason: ClassVar[str] = "unknown"
@@ -68,7 +68,7 @@ class PenstockError(Exception):
 
     @property
     def message(self) -> str:
-        """The text alone, as the specifications' error objects carry it."""
+        """The text without the hint, as in the specifications' error objects."""
         return str(self)
 
 
@@ -83,15 +83,15 @@ class InvalidArgument(PenstockError):
 
     @classmethod
     def of(cls, name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
-        """The usual sentence: which argument, what it was, what was expected."""
+        """An error with the usual text: the argument, its value, and what was expected."""
         return cls(f"{name} is {short_repr(value)}, expected {wanted}", hint=hint)
 
 
 class InvalidAckId(InvalidArgument):
-    """The delivery this ack id stood for is over, or there was none."""
+    """The delivery with this ack id is not live any more, or never existed."""
 
     reason = "invalid_ack_id"
-    hint = "it was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
+    hint = "it was settled, expired or was replaced by a redelivery; settle the newest delivery, or set a longer ack deadline"
 
     def __init__(self, ack_id: object) -> None:
         super().__init__(_kept(ack_id))
@@ -112,7 +112,7 @@ class DeadLetterCycle(InvalidArgument):
         self.topics = [*topics]
 
     def __str__(self) -> str:
-        return f"Dead letters would go round in a circle: {' -> '.join(self.topics)}"
+        return f"Dead letters would be forwarded in a cycle: {' -> '.join(self.topics)}"
 
 
 class InvalidFilter(InvalidArgument):
@@ -134,7 +134,7 @@ class InvalidPriority(InvalidArgument):
     """A priority outside 0–9."""
 
     reason = "invalid_priority"
-    hint = "9 is the most urgent, 0 the least; leave it out for the queue's default"
+    hint = "9 is the highest priority, 0 the lowest; omit it to use the queue's default"
 
     def __init__(self, priority: object) -> None:
         super().__init__(_kept(priority))
@@ -166,12 +166,12 @@ class TransformFailed(InvalidArgument):
 
 
 class NotFound(PenstockError):
-    """Something the call names does not exist."""
+    """A resource that the call names does not exist."""
 
     code = 5
     reason = "not_found"
     kind: ClassVar[str] = "Resource"
-    hint = "create it first, or look for a typing error in the name"
+    hint = "create it first, or check the spelling of the name"
 
     def __init__(self, name: object) -> None:
         super().__init__(_kept(name))
@@ -182,35 +182,35 @@ class NotFound(PenstockError):
 
 
 class TopicNotFound(NotFound):
-    """No topic of that name."""
+    """There is no topic with this name."""
 
     reason = "topic_not_found"
     kind = "Topic"
 
 
 class SubscriptionNotFound(NotFound):
-    """No subscription of that name."""
+    """There is no subscription with this name."""
 
     reason = "subscription_not_found"
     kind = "Subscription"
 
 
 class SnapshotNotFound(NotFound):
-    """No snapshot of that name."""
+    """There is no snapshot with this name."""
 
     reason = "snapshot_not_found"
     kind = "Snapshot"
 
 
 class QueueNotFound(NotFound):
-    """No queue of that name."""
+    """There is no queue with this name."""
 
     reason = "queue_not_found"
     kind = "Queue"
 
 
 class MessageNotFound(NotFound):
-    """No such message is waiting, leased or dead in that queue."""
+    """The queue has no such message: none that waits, is leased or is a dead letter."""
 
     reason = "message_not_found"
     kind = "Message"
@@ -226,55 +226,55 @@ class ConsumerNotFound(NotFound):
 
 
 class SchemaNotFound(NotFound):
-    """No schema, or no revision of a schema, of that name."""
+    """There is no schema, or no revision of a schema, with this name."""
 
     reason = "schema_not_found"
     kind = "Schema"
 
 
 class TokenNotFound(NotFound):
-    """No token of that id."""
+    """There is no token with this id."""
 
     reason = "token_not_found"
     kind = "Token"
-    hint = "`penstock token list` shows those there are"
+    hint = "`penstock token list` shows all tokens"
 
 
 class CursorNotFound(NotFound):
-    """No cursor of that name."""
+    """There is no cursor with this name."""
 
     reason = "cursor_not_found"
     kind = "Cursor"
 
 
 class PartNotFound(NotFound):
-    """No part of that name is staged for the write."""
+    """No part with this name is staged for the write."""
 
     reason = "part_not_found"
     kind = "Staged part"
-    hint = "stage it again: it is kept for a day after the last part came, and until its write is committed or aborted"
+    hint = "stage it again: parts are kept for a day after the last part was staged, and until the write is committed or aborted"
 
 
 class ActorNotFound(NotFound):
-    """Nobody is registered at the hub by that address."""
+    """No actor is registered at the hub with this address."""
 
     reason = "actor_not_found"
     kind = "Actor"
-    hint = "it is not connected now, or its address is another; `penstock hub actors` shows who is there"
+    hint = "it is not connected, or has another address; `penstock hub actors` lists connected actors"
 
 
-# ── the call is well-formed, and is refused as things are ───────────────────────────────────────────────────────────────────
+# ── the call is valid, but is refused in the current state ──────────────────────────────────────────────────────────────────
 
 
 class AlreadyExists(PenstockError):
-    """The name is taken. `difference` says in what it is not as it was to be created with `exist_ok`."""
+    """The name is taken. `difference` names the settings that differ from those of a call with `exist_ok`."""
 
     code = 6
     reason = "already_exists"
 
     def __init__(self, kind: str, name: str, difference: str | None = None) -> None:
         fields = (kind, name) if difference is None else (kind, name, difference)
-        super().__init__(*fields, hint=None if difference is None else "change it with update(…), or leave the options out")
+        super().__init__(*fields, hint=None if difference is None else "change it with update(…), or omit the options")
         self.kind = kind
         self.name = name
         self.difference = difference
@@ -285,7 +285,7 @@ class AlreadyExists(PenstockError):
 
 
 class PermissionDenied(PenstockError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated, but is not allowed to do this."""
 
     code = 7
     reason = "permission_denied"
@@ -302,7 +302,7 @@ class PermissionDenied(PenstockError):
 
 
 class ResourceExhausted(PenstockError):
-    """A limit is reached; nothing of the call was done."""
+    """A limit is reached; the call changed nothing."""
 
     code = 8
     reason = "resource_exhausted"
@@ -339,7 +339,7 @@ class QueueFull(ResourceExhausted):
 
 
 class RateLimited(ResourceExhausted):
-    """One client calls more often than it may."""
+    """A client exceeds its rate limit."""
 
     reason = "rate_limited"
     hint = "slow down, send batches, or raise the server's rate limit"
@@ -353,14 +353,14 @@ class RateLimited(ResourceExhausted):
 
 
 class FailedPrecondition(PenstockError):
-    """The system is not in the state this call needs."""
+    """The system is not in the state that this call requires."""
 
     code = 9
     reason = "failed_precondition"
 
 
 class StreamReplaced(FailedPrecondition):
-    """The stream of that name is not the one that was read before: it was deleted and made again."""
+    """The stream with this name is not the one that was read before: it was deleted and recreated."""
 
     reason = "stream_replaced"
     hint = "start again at offset 0 of the new stream"
@@ -373,7 +373,7 @@ class StreamReplaced(FailedPrecondition):
 
     def __str__(self) -> str:
         return (
-            f"stream {short_repr(self.stream)} was deleted and made again: its number is {self.number}, expected {self.expected}"
+            f"stream {short_repr(self.stream)} was deleted and recreated: its number is {self.number}, expected {self.expected}"
         )
 
 
@@ -381,7 +381,7 @@ class AckDeadlineExceeded(FailedPrecondition):
     """The lease ran out before it was settled; the message returned to its queue, or died."""
 
     reason = "ack_deadline_exceeded"
-    hint = "settle sooner, or consume with a longer ack_deadline"
+    hint = "settle earlier, or consume with a longer ack_deadline"
 
     def __init__(self, message_id: str) -> None:
         super().__init__(message_id)
@@ -392,34 +392,34 @@ class AckDeadlineExceeded(FailedPrecondition):
 
 
 class AckIdsRefused(FailedPrecondition):
-    """Some ack ids of an exactly-once subscription are not good any more; `failures` says which and why."""
+    """Some ack ids of an exactly-once subscription are not valid any more; `failures` says which, and why."""
 
     reason = "ack_ids_refused"
-    hint = "settle the newest delivery of each message, or ask for a longer ack deadline"
+    hint = "settle the newest delivery of each message, or set a longer ack deadline"
 
     def __init__(self, failures: dict[str, str]) -> None:
         super().__init__(failures)
         self.failures = failures
 
     def __str__(self) -> str:
-        return f"{len(self.failures)} ack ids are settled, have run out or were never given; the details name them"
+        return f"{len(self.failures)} ack ids are settled, expired or unknown; the details name them"
 
 
 class BrokerClosed(FailedPrecondition):
     """The broker was closed."""
 
     reason = "broker_closed"
-    hint = "open a new one on the same data directory; everything confirmed is there"
+    hint = "open a new one on the same data directory; it has everything that was confirmed"
 
     def __str__(self) -> str:
         return "the broker is closed"
 
 
 class OpenedBeforeFork(FailedPrecondition):
-    """A broker, a journal or a client that the parent of this process opened before it forked it."""
+    """A broker, a journal or a client that the parent process opened before the fork."""
 
     reason = "opened_before_fork"
-    hint = "open one after the fork, or let every process connect to one server"
+    hint = "open one after the fork, or let all processes connect to one server"
 
     def __init__(self, what: str, process: int) -> None:
         super().__init__(what, process)
@@ -427,7 +427,7 @@ class OpenedBeforeFork(FailedPrecondition):
         self.process = process
 
     def __str__(self) -> str:
-        return f"{self.what} belongs to process {self.process}, which opened it before it forked this process"
+        return f"{self.what} belongs to process {self.process}, which opened it before this process was forked"
 
 
 class DataDirectoryInUse(FailedPrecondition):
@@ -446,7 +446,7 @@ class DataDirectoryInUse(FailedPrecondition):
 
 
 class UnsupportedFormat(FailedPrecondition):
-    """A data directory that a newer version wrote, or an older one that a broker has to migrate first."""
+    """The data directory was written by a newer version, or by an older one and must be migrated by a broker first."""
 
     reason = "unsupported_format"
 
@@ -458,20 +458,20 @@ class UnsupportedFormat(FailedPrecondition):
         self.hint = (
             "use the version that wrote it or a newer one, or restore a backup from before the upgrade"
             if found > newest
-            else "make a backup with the version that wrote it, then start a server or broker of this version on it once"
+            else "make a backup with the version that wrote it, then start a server or broker of this version on it to migrate it"
         )
         self.add_note(self.hint)
 
     def __str__(self) -> str:
         age = "a newer" if self.found > self.newest else "an older"
-        return f"data directory {self.path!r} has format {self.found} of {age} version, this version reads format {self.newest}"
+        return f"data directory {self.path!r} has format {self.found} of {age} version; this version reads format {self.newest}"
 
 
 class PublishingPaused(FailedPrecondition):
-    """An earlier message of this ordering key could not be published: later ones must not overtake it."""
+    """An earlier message with this ordering key could not be published, and later ones must not overtake it."""
 
     reason = "publishing_paused"
-    hint = "publish what failed again, or give it up, after topic.resume_publishing(ordering_key)"
+    hint = "call topic.resume_publishing(ordering_key), then publish the failed messages again or drop them"
 
     def __init__(self, ordering_key: str) -> None:
         super().__init__(ordering_key)
@@ -482,7 +482,7 @@ class PublishingPaused(FailedPrecondition):
 
 
 class Aborted(PenstockError):
-    """Somebody else changed the same thing at the same moment; read it again and repeat the change."""
+    """Another call changed the same resource at the same time; read it again and repeat the change."""
 
     code = 10
     reason = "aborted"
@@ -509,7 +509,7 @@ class OutOfRange(PenstockError):
 
 
 class Unimplemented(PenstockError):
-    """A command or option that is not known here."""
+    """The command or option is not supported by this API."""
 
     code = 12
     reason = "unimplemented"
@@ -519,7 +519,7 @@ class ArrowUnavailable(Unimplemented):
     """The server has no pyarrow, so its log API is off."""
 
     reason = "arrow_unavailable"
-    hint = f"on the server's machine: {how_to_install('arrow')}, then start the server again"
+    hint = f"on the server's machine: {how_to_install('arrow')}, then restart the server"
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -530,7 +530,7 @@ class ArrowUnavailable(Unimplemented):
 
 
 class Unauthenticated(PenstockError):
-    """The caller is unknown: there is no token, or one that is unknown, revoked or expired."""
+    """The caller sent no token, or one that is unknown, revoked or expired."""
 
     code = 16
     reason = "unauthenticated"
@@ -548,7 +548,7 @@ class Unauthenticated(PenstockError):
 
 
 class Unavailable(PenstockError):
-    """Not now; the same call may succeed later."""
+    """Temporarily not possible; the same call may succeed later."""
 
     code = 14
     reason = "unavailable"
@@ -556,10 +556,10 @@ class Unavailable(PenstockError):
 
 
 class JournalUnavailable(Unavailable):
-    """The journal cannot write. Nothing of this call was stored; consuming continues, and publishing will when writing does."""
+    """The journal cannot write. This call stored nothing. Consuming still works; publishing works again when writing does."""
 
     reason = "journal_unavailable"
-    hint = "free disk space or repair the device; the broker tries again by itself"
+    hint = "free disk space or repair the device; the broker retries by itself"
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem)
@@ -571,7 +571,7 @@ class JournalUnavailable(Unavailable):
 
 
 class ServerUnreachable(Unavailable):
-    """There is no connection to the server, for longer than the client may try."""
+    """The server could not be reached within the time that the client may try."""
 
     reason = "server_unreachable"
 
@@ -585,13 +585,13 @@ class ServerUnreachable(Unavailable):
 
 
 def _connection_advice(address: str, problem: str) -> str:
-    """What to do about a connection that failed, by how it failed: a server that answers need not be started."""
+    """The hint for a failed connection, by its cause: a server that answers need not be started."""
     if "mismatch" in problem:
         return "use a host name that the server's certificate contains"
     if "certificate has expired" in problem:
         return "renew the server's certificate, and check the clock of this machine"
     if "CERTIFICATE_VERIFY_FAILED" in problem:
-        return "set SSL_CERT_FILE to a file with the certificate of the authority that signed the server's"
+        return "set SSL_CERT_FILE to a file with the certificate of the authority that signed the server's certificate"
     if "WRONG_VERSION_NUMBER" in problem or "not speak TLS" in problem:
         scheme = address.partition("://")[0]
         plain = scheme.removesuffix("s")
@@ -601,21 +601,21 @@ def _connection_advice(address: str, problem: str) -> str:
     if "speak HTTP" in problem or ("server disconnected" in problem.lower() and not address.startswith(("https:", "wss:"))):
         return "use the server's HTTP port; if the server uses TLS, write the address with https://"
     if "native protocol" in problem:
-        return "use the server's native port, or write the address with http:// to have the server asked for it"
+        return "use the server's native port, or write the address with http:// so that the client asks the server for it"
     if address.startswith("penstock:") and "closed the connection" in problem:
         return "if the server uses TLS, write the address with penstocks://"
-    return "start it with `penstock serve`, or look for a typing error in the address"
+    return "start it with `penstock serve`, or check the spelling of the address"
 
 
 class DataLoss(PenstockError):
-    """Stored data cannot be trusted."""
+    """Stored data is damaged."""
 
     code = 15
     reason = "data_loss"
 
 
 class CorruptLog(DataLoss):
-    """The stored bytes are not what was written. Nothing was changed or repaired."""
+    """The stored bytes are not those that were written. Nothing was changed or repaired."""
 
     reason = "corrupt_log"
     hint = (
@@ -636,7 +636,7 @@ class CorruptLog(DataLoss):
 
 
 def short_repr(value: object, *, bare: bool = False) -> str:
-    """The value as an error may show it: never more than a line of it, whatever its own repr does."""
+    """Return a repr of the value for error texts: at most one line, also if its own `__repr__` is long or fails."""
     if isinstance(value, str | bytes):
         value = value[:121]  # a repr of megabytes takes time, and is cut anyway
     if bare and isinstance(value, str):
@@ -650,12 +650,12 @@ def short_repr(value: object, *, bare: bool = False) -> str:
 
 
 def _kept(value: object) -> object:
-    """The value as an error may keep it: something that can be pickled."""
+    """Return the value in a form that an error can keep: one that can be pickled."""
     return value if value is None or type(value) in {str, int, float, bytes, bool} else short_repr(value)
 
 
 def from_wire(reason: str, fields: Sequence[object], text: str, hint: str | None) -> PenstockError:
-    """An error of another process: its type by its `reason` and its fields, or, where that is not known here, its text."""
+    """Recreate an error of another process: of the type with this `reason`, or with the text alone if the type is unknown."""
     try:
         error = _kinds()[reason](*fields)
     except (KeyError, TypeError):

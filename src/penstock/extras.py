@@ -1,9 +1,9 @@
-"""How an extra is installed: the one place that knows what hints say about it."""
+"""How to install an extra, as hints show it."""
 
 from __future__ import annotations
 
 PUBLISHED = False
-"""Whether an index has the package. Until then it is installed from a checkout, and `pip install penstock` would find nothing."""
+"""Whether a package index has Penstock. Until then it is installed from a checkout: `pip install penstock` would find nothing."""
 
 
 def how_to_install(*extras: str) -> str:

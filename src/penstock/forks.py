@@ -1,8 +1,8 @@
-"""What a forked child must not use: a broker, a journal or a client belongs to the process that opened it.
+"""Protection against use after a fork: a broker, a journal or a client belongs to the process that opened it.
 
-A child gets copies of them, without the threads that write and keep time, with locks that nobody will release, and with files
-and sockets that it shares with its parent. So each of these objects is noted when it is opened, and right after a fork the child
-turns its copies into objects whose every attribute raises OpenedBeforeFork. Calls check nothing, so they cost what they did.
+A child process gets copies of them: without their threads, with locks that are never released, and with files and sockets that it
+shares with its parent. So each of these objects is registered when it is opened, and right after a fork the child turns its
+copies into objects whose every attribute raises OpenedBeforeFork. This costs nothing at each call.
 
 The copies are never freed, not even when the child ends: closing a database connection writes to files that are the parent's.
 """
@@ -17,17 +17,17 @@ from typing import Any
 from penstock.errors import OpenedBeforeFork
 
 HARMLESS = frozenset({"close", "is_alive"})
-"""What a child may ask, so that it can leave a `with` block: `close` does nothing there, and nothing is alive."""
+"""What a child may call, so that it can leave a `with` block: `close` does nothing there, and no thread is alive."""
 
 _process = os.getpid()
 _owned: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _connections: weakref.WeakSet[Any] = weakref.WeakSet()
 _left_behind: dict[str, int] = {}
-"""Data directories that were open when this process was forked, and the process that had them open."""
+"""Data directories that were open when this process was forked, with the process that had opened them."""
 
 
 def own(thing: Any, name: str) -> None:
-    """Make an object unusable in forked children, where errors call it "this `name`".
+    """Make an object unusable in forked children; errors there name it "this `name`".
 
     Its method `after_fork`, if it has one, is called in the child first.
     """
@@ -35,22 +35,22 @@ def own(thing: Any, name: str) -> None:
 
 
 def disown(thing: Any) -> None:
-    """It is closed: a child may have it as it is."""
+    """Unregister an object that is closed: its copy in a child is harmless."""
     _owned.pop(thing, None)
 
 
 def keep_open(connection: Any) -> None:
-    """Never close the copy of a connection that a forked child gets."""
+    """Register a connection whose copy in a forked child must never be closed."""
     _connections.add(connection)
 
 
 def leave_behind(directory: str) -> None:
-    """Called in a child: its parent has a data directory open."""
+    """Note, in a child, that its parent has a data directory open."""
     _left_behind[os.path.realpath(directory)] = _process
 
 
 def check_directory(directory: str) -> None:
-    """Refuse a data directory that was open at the fork: SQLite would take locks of the parent for its own."""
+    """Refuse a data directory that was open at the fork: SQLite would treat the parent's locks as its own."""
     if _left_behind:
         owner = _left_behind.get(os.path.realpath(directory))
         if owner is not None:

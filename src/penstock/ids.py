@@ -1,8 +1,8 @@
-"""Identifiers that carry their own address: nothing has to be indexed to find what they name.
+"""Identifiers that contain the address of what they name, so that no index is needed.
 
 A message id is publish time, stream and offset; an ack id is queue, epoch, attempt and offset. Both are lower-case hexadecimal
 of fixed width, so message ids sort by time as plain text, and an id of one can never be taken for the other. The offset comes
-last in both: what is published or delivered together shares the rest, which is then made and read once for all.
+last in both: messages that are published or delivered together share the rest, which is formatted and parsed once for all.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ def message_ids(publish_at: int, stream: int, offsets: range) -> list[str]:
 
 
 def parse_message_id(text: object) -> tuple[int, int, int] | None:
-    """(publish_at, stream, offset), or None when this was never a message id."""
+    """(publish_at, stream, offset), or None if this is not a message id."""
     if not isinstance(text, str) or len(text) != _MESSAGE_ID:
         return None
     try:
         digits = bytes.fromhex(text)
     except ValueError:
         return None
-    if digits.hex() != text:  # it has capitals or spaces
+    if digits.hex() != text:  # it has upper-case letters or spaces
         return None
     number = int.from_bytes(digits)
     return number >> 64, number >> 40 & 0xFFFFFF, number & 0xFFFFFFFFFF
 
 
 def ack_id(queue: int, offset: int, attempt: int, epoch: int) -> str:
-    """The id of one delivery: the same message delivered again gets another."""
+    """The id of one delivery: a redelivery of the same message gets another id."""
     return ack_prefix(queue, epoch, attempt) + offset.to_bytes(5).hex()
 
 
 @lru_cache(maxsize=4096)
 def ack_prefix(queue: int, epoch: int, attempt: int) -> str:
-    """What the ack ids of deliveries share; the offset, in five bytes as `hex` writes them, completes it."""
+    """The prefix that the ack ids of deliveries share; the offset, five bytes in hexadecimal, completes it."""
     return f"{queue:06x}{epoch:08x}{attempt:08x}"
 
 
 def parse_ack_id(text: object) -> tuple[int, int, int, int] | None:
-    """(queue, offset, attempt, epoch), or None when this was never an ack id."""
+    """(queue, offset, attempt, epoch), or None if this is not an ack id."""
     if not isinstance(text, str) or len(text) != _ACK_ID:
         return None
     prefix, digits = _parse_prefix(text[:_ACK_PREFIX]), text[_ACK_PREFIX:]

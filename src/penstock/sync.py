@@ -5,9 +5,9 @@
         topic.create()
         topic.publish_message(b"hello")
 
-There is one implementation, `penstock.client`. It runs on an event loop in a thread of its own; the classes here are made from
-its classes, method by method: what is awaited there returns its result here, `async for` is `for`, and `async with` is `with`.
-Every object may be used from any thread. Handlers run in threads, so they may block.
+There is one implementation, `penstock.client`. It runs on an event loop in a thread of its own; the classes here are generated
+from its classes: a method that is awaited there returns its result here, `async for` becomes `for`, and `async with` becomes
+`with`. All objects may be used from any thread. Handlers run in threads, so they may block.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Blocking:
         self._thread = thread
 
     def __getattr__(self, name: str) -> Any:
-        """What is no method: the name of a topic, and the like."""
+        """Return an attribute that is not a method, such as the name of a topic."""
         if name.startswith("_"):
             raise AttributeError(name)
         return _wrapped(getattr(self._inner, name), self._thread)
@@ -72,7 +72,7 @@ def _blocking(source: type, **extra: Any) -> Any:
 
 
 _DIRECT = frozenset({"ack", "nack", "modify_ack_deadline", "json"})
-"""What may be called from any thread, and waits for nothing."""
+"""A method that may be called from any thread and does not wait."""
 
 
 def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Call
         return self if result is self._inner else _wrapped(result, self._thread)
 
     if inspect.iscoroutinefunction(function):
-        # The signature says what comes back, not that it must be awaited.
+        # The signature has the result's type, not that of the coroutine.
         waiting.__annotations__ = {**function.__annotations__}
     return waiting
 
@@ -113,13 +113,13 @@ def _iterate(self: Blocking) -> Iterator[Any]:
                 return
             yield _wrapped(item, self._thread)
     finally:
-        # Garbage is collected in any thread. In the loop's own nobody need care: a loop closes what is left of its iterators.
+        # Garbage may be collected in any thread. In the loop's own thread nothing is to be done: a loop closes its iterators.
         if isinstance(iterator, AsyncGenerator) and self._thread.is_alive and not self._thread.is_here:
             self._thread.call(iterator.aclose)
 
 
 def _wrapped(value: Any, thread: LoopThread) -> Any:
-    """What comes out of the loop, for use outside: objects of the client in their blocking form."""
+    """Convert a result for use outside of the loop: objects of the client become their blocking form."""
     twin = next((_twins[kind] for kind in type(value).__mro__ if kind in _twins), None)
     if twin is not None:
         return twin(value, thread)
@@ -129,7 +129,7 @@ def _wrapped(value: Any, thread: LoopThread) -> Any:
 
 
 def _on(self: Blocking, event: str, listener: Listener) -> Blocking:
-    """Have a function called for each 'message', each 'error', and the 'close'. It runs in a thread, so it may block."""
+    """Call a function for each 'message', for each 'error', and at 'close'. It runs in a thread, so it may block."""
 
     def beside(*args: Any) -> Awaitable[Any]:
         return self._thread.beside(listener, *(_wrapped(one, self._thread) for one in args))
@@ -173,7 +173,7 @@ def _exit(self: Blocking, kind: type[BaseException] | None, *_: object) -> None:
 
 
 def _close_pubsub(self: Blocking, *, give_back: bool = False) -> None:
-    """Publish what waits, close every subscription, and disconnect. Safe to call twice.
+    """Publish waiting messages, close all subscriptions, and disconnect. Safe to call twice.
 
     With `give_back`, unsettled messages are requeued at once. Leaving `with` by an error does the same.
     """

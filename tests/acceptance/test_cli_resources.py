@@ -281,7 +281,7 @@ def test_a_name_that_does_not_exist_is_answered_with_one_that_does(penstock: Pen
         ("publish mail x", "mail is a queue: see penstock queue --help"),
         ("queue stats mial", "did you mean mail?"),
         ("explain mial", "did you mean the queue mail?"),
-        ("topic show nothing-like-it", "create it first, or look for a typing error in the name"),
+        ("topic show nothing-like-it", "create it first, or check the spelling of the name"),
     ):
         with subtests.test(line):
             found = penstock(*line.split())

@@ -119,8 +119,8 @@ def test_the_error_names_the_process_and_says_what_to_do(tmp_path: Path) -> None
     with MessageQueue(data_dir=tmp_path) as queue:
         error = in_child(lambda: queue.publish("orders", [Message(b"child")]))
     assert isinstance(error, OpenedBeforeFork)
-    assert str(error) == f"this broker belongs to process {os.getpid()}, which opened it before it forked this process"
-    assert error.hint == "open one after the fork, or let every process connect to one server"
+    assert str(error) == f"this broker belongs to process {os.getpid()}, which opened it before this process was forked"
+    assert error.hint == "open one after the fork, or let all processes connect to one server"
 
 
 SCRIPT = """

@@ -1,7 +1,7 @@
-"""A broker as an event loop uses it: nothing here blocks the loop.
+"""The asynchronous form of a broker: nothing here blocks the event loop.
 
-What is in memory is done at once, in the loop's own thread. What has to wait for the disk or for a message becomes a future; the
-writer's thread hands finished publishes over in groups, one wake-up of the loop for all that were committed together.
+Operations in memory run at once, in the loop's own thread. Operations that wait for the disk or for a message return a future;
+the writer's thread wakes the loop once for all publishes of one commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = 8
 
 
 class LoopCallback:
-    """Has a function called in the loop, soon, from whatever thread that is asked for; once, however often it is."""
+    """Schedules a function in the loop, from any thread; several requests before it runs are one call."""
 
     __slots__ = ("_function", "_is_scheduled", "_loop", "_thread")
 
@@ -46,11 +46,11 @@ class LoopCallback:
         if threading.get_ident() == self._thread:
             self._loop.call_soon(self._run)
         else:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
                 self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
-        self._is_scheduled = False  # before the call: what happens during it is news
+        self._is_scheduled = False  # before the call: requests during it schedule another
         self._function()
 
 
@@ -63,21 +63,21 @@ class Waiter(Protocol):
 
     @property
     def connection(self) -> str | None:
-        """The address of its client; None when that is not known."""
+        """The address of its client, if known."""
 
     @property
     def prefetch_limit(self) -> int | None:
-        """How many messages it may hold; None: as the queue's settings say."""
+        """How many messages it may hold; None: as many as the queue's settings allow."""
 
     def look(self) -> bool:
-        """Take what there is; False when nothing is left for others either."""
+        """Take the deliverable messages; False if none are left for other consumers."""
 
     def stop_waiting(self) -> None:
-        """End a wait as if nothing had come."""
+        """End a wait without messages."""
 
 
 class StopSignal:
-    """Ends waits as if nothing had come: those that wait now, and those that come later."""
+    """Ends waits without messages: those in progress, and later ones."""
 
     __slots__ = ("is_set", "waiters")
 
@@ -86,29 +86,29 @@ class StopSignal:
         self.is_set = False
 
     def set(self) -> None:
-        """End them. Belongs to the event loop."""
+        """End the waits. Call it in the event loop."""
         self.is_set = True
         for waiter in [*self.waiters]:
             waiter.stop_waiting()
 
 
 class WaiterQueue:
-    """The consumers that wait for one queue, in turn. All methods belong to the event loop, but for `notify`.
+    """The consumers that wait for one queue, in turn. Call all methods in the event loop, except `notify`.
 
-    A notification is one look, which ends when nothing is left: a hundred idle consumers cost a publisher no more than one.
+    A notification asks one consumer after the other until no message is left: a hundred idle consumers cost no more than one.
     """
 
     def __init__(self, broker: Broker, number: int) -> None:
         self._queues, self._number = broker.catalog.queues, number
         self._spec: bytes | None = None
         self.waiters: dict[Waiter, None] = {}
-        """Longest without a delivery first."""
+        """The consumer without a delivery for the longest time comes first."""
         self.notify = LoopCallback(self._look).notify
-        """Have them look, soon."""
+        """Schedules a look of these consumers."""
 
     def _look(self) -> None:
         queue = self._queues.get(self._number)
-        # Otherwise something was settled, and nothing waits.
+        # Otherwise the notification was for a settled message, and nothing is deliverable.
         if queue is None or queue.spec is not self._spec or queue.detached or queue.is_deliverable:
             self._spec = queue.spec if queue is not None else None
             for waiter in [*self.waiters]:
@@ -129,20 +129,20 @@ class AsyncBroker:
         self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
         self._is_notified = False
         self._turns: dict[int, WaiterQueue] = {}
-        """By the number of the queue."""
+        """By number of the queue."""
         self.stopping = StopSignal()
-        """Ends all waits that have no signal of their own."""
+        """Ends all waits without a signal of their own."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
-        # Where time jumps, nobody else does what has become due, and callers that wait in this loop would wait forever.
+        # With a manual clock there is no timer, so callers that wait in this loop would wait forever.
         self._stop_listening = broker.clock.listen(LoopCallback(self._jump).notify)
 
     def close(self) -> None:
-        """Take no more blocking calls; those that run finish by themselves."""
+        """Start no more blocking calls; those that run finish by themselves."""
         self._stop_listening()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placement:
-        """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
+        """Append messages to the stream that `find` finds by name; returns their places once they are durable."""
         broker, now = self.broker, self.advance()
         if not broker.is_durable:
             return broker.publish(find, name, batch, now)
@@ -151,12 +151,12 @@ class AsyncBroker:
         return (await future).placed()
 
     def ticket(self, stream: Stream, batch: Batch) -> tuple[Ticket, asyncio.Future[Ticket]]:
-        """A publish for the broker to commit, and what becomes done with it."""
+        """Return a publish for the broker to commit, and the future of its outcome."""
         future: asyncio.Future[Ticket] = self._loop.create_future()
         return Ticket(stream, batch, partial(self._finish, future)), future
 
     def join(self, number: int, waiter: Waiter) -> None:
-        """Have a consumer look whenever something may be deliverable in a queue."""
+        """Notify a consumer whenever messages of a queue may be deliverable."""
         turns = self._turns.get(number)
         if turns is None:
             turns = self._turns[number] = WaiterQueue(self.broker, number)
@@ -165,7 +165,7 @@ class AsyncBroker:
         turns.waiters[waiter] = None
 
     def leave(self, number: int, waiter: Waiter) -> None:
-        """A consumer looks no longer. Does nothing for one that did not."""
+        """Stop notifying a consumer. Does nothing if it was not registered."""
         turns = self._turns.get(number)
         if turns is not None and turns.waiters.pop(waiter, self) is None and not turns.waiters:
             del self._turns[number]
@@ -178,14 +178,14 @@ class AsyncBroker:
         return {} if turns is None else {one.identity: one for one in turns.waiters if one.identity is not None}
 
     def served(self, number: int, waiter: Waiter) -> None:
-        """A consumer had its turn: others come first the next time."""
+        """Note that a consumer had its turn: the next time, others come first."""
         waiters = self._turns[number].waiters
         if len(waiters) > 1:
             del waiters[waiter]
             waiters[waiter] = None
 
     def notify(self, number: int) -> None:
-        """Have those who wait for a queue look, soon."""
+        """Schedule a look of the consumers that wait for a queue."""
         if (turns := self._turns.get(number)) is not None:
             turns.notify()
 
@@ -201,7 +201,7 @@ class AsyncBroker:
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def advance(self) -> int:
-        """Let everything happen that has become due, without waiting for the disk; returns the present."""
+        """Do everything that is due, without waiting for the disk; returns the current time."""
         now = self.broker.clock.now()
         if now >= self.broker.next_due:
             self.broker.advance(now)
@@ -216,7 +216,7 @@ class AsyncBroker:
         self._finished.append((future, ticket))
         if not self._is_notified:
             self._is_notified = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
                 self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:

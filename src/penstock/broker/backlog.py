@@ -1,7 +1,7 @@
 """What a queue holds: its state in numbers, what would be delivered next, and why a message waits. Nothing here changes anything.
 
-Every function lets happen what is due, and may read messages from the disk. In an event loop that belongs into a thread, but for
-the numbers.
+Every function first does what is due, and may read messages from the disk: in an event loop, call all but the numbers in a
+thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Waiting(NamedTuple):
 
 
 class HeldMessage(NamedTuple):
-    """A message that is leased."""
+    """A leased message."""
 
     message_id: str
     message: StoredMessage
@@ -43,7 +43,7 @@ class HeldMessage(NamedTuple):
 
 
 class UnsettledMessage(NamedTuple):
-    """A message that is still to be settled."""
+    """An unsettled message."""
 
     message_id: str
     message: StoredMessage
@@ -56,7 +56,7 @@ class UnsettledMessage(NamedTuple):
 def upcoming(
     broker: Broker, find: Find, name: str, most: int, max_bytes: int | None = None
 ) -> tuple[QueueDescription, list[Waiting]]:
-    """A queue, and what would be delivered next, as far as `max_bytes` goes; a first message comes in any case."""
+    """A queue, and what would be delivered next, up to `max_bytes`, but at least one message."""
     found: list[Waiting] = []
     size = 0
     with broker.present():
@@ -99,7 +99,7 @@ def subscription_stats(broker: Broker, name: str) -> SubscriptionStats:
 
 
 def queue_stats(broker: Broker, name: str, connected: Collection[str] = ()) -> QueueStats:
-    """The state of a work queue in numbers; consumers that are `connected` count, also if they were delivered nothing yet."""
+    """The state of a work queue in numbers; `connected` consumers count also before their first delivery."""
     with broker.present() as now:
         queue = broker.catalog.work_queue(name)
         counters = queue.counters
@@ -129,7 +129,7 @@ def queue_stats(broker: Broker, name: str, connected: Collection[str] = ()) -> Q
 
 
 def explain(broker: Broker, find: Find, name: str, message_id: str) -> Explanation | None:
-    """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the queue."""
+    """Why a message is not delivered now (`.reason` is None if nothing prevents it); None if it is not in the queue."""
     place = parse_message_id(message_id)
     with broker.present():
         queue = find(broker.catalog, name)
@@ -143,7 +143,7 @@ def explain(broker: Broker, find: Find, name: str, message_id: str) -> Explanati
 
 
 def unsettled(broker: Broker, find: Find, name: str, most: int) -> list[UnsettledMessage]:
-    """The oldest messages that a queue has not settled, and what keeps each."""
+    """The oldest unsettled messages of a queue, and what each waits for."""
     with broker.present():
         queue = find(broker.catalog, name)
         found = [_unsettled(broker, queue, offset) for offset in _first(queue, most)]
@@ -151,7 +151,7 @@ def unsettled(broker: Broker, find: Find, name: str, most: int) -> list[Unsettle
 
 
 def oldest(broker: Broker, numbers: Iterable[int]) -> dict[int, UnsettledMessage]:
-    """The oldest unsettled message of each of these queues that has one, and what keeps it; by the queue's number."""
+    """The oldest unsettled message of each of these queues, if any, and what it waits for; by number of the queue."""
     found: dict[int, UnsettledMessage] = {}
     with broker.present():
         for number in numbers:
@@ -163,7 +163,7 @@ def oldest(broker: Broker, numbers: Iterable[int]) -> dict[int, UnsettledMessage
 
 
 def held(broker: Broker, number: int, most: int) -> list[HeldMessage]:
-    """What is leased in a queue, at most `most`; nothing if it was deleted. Reads nothing from the disk."""
+    """At most `most` leased messages of a queue; none if it was deleted. Reads nothing from the disk."""
     with broker.lock:
         queue = broker.catalog.queues.get(number)
         leases = [*islice(queue.live.values(), most)] if queue is not None else []
@@ -182,7 +182,7 @@ def held(broker: Broker, number: int, most: int) -> list[HeldMessage]:
 
 
 def oldest_times(broker: Broker, numbers: Iterable[int]) -> dict[int, int]:
-    """When the oldest unsettled message of each of these queues was published, by the queue's number. Reads no messages."""
+    """When the oldest unsettled message of each queue was published, by number of the queue. Reads no messages."""
     found: dict[int, int] = {}
     with broker.lock:
         for number in numbers:

@@ -1,11 +1,12 @@
 """The broker: applies the core, writes the journal, wakes waiting callers.
 
-One lock guards all state. Nothing is written under it; what is read under it are pages that a timer, a seek or a question about
-one message needs and that are not in memory, while a pull reads without it. A publish in a durable broker becomes visible
-when its commit is on disk (see `commits`); every other command changes the state at once and its events follow in order, within
-`FLUSH_INTERVAL`. A crash can therefore undo the last acks and leases, which at-least-once allows, never a confirmed publish.
+One lock guards all state. Nothing is written while it is held. A timer, a seek or a query about one message may read pages under
+it; a pull reads without it. A publish in a durable broker becomes visible when its commit is on disk (see `commits`); every other
+command changes the state at once and its events follow in order, within `FLUSH_INTERVAL`. A crash can therefore undo the last
+acks and leases, which at-least-once allows, never a confirmed publish.
 
-    lock order: the writer's pen, then the broker's lock, which a writer takes to stage and to apply, not while it writes.
+    Lock order: the writer's write lock (`Writer.pen`), then the broker's lock, which a writer takes to stage and to apply, not
+    while it writes.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ _open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
 class Broker:
-    """Topics, subscriptions and work queues over one log. `MessageQueue` and `QueueManager` are its faces; both may share one.
+    """Topics, subscriptions and work queues over one log. `MessageQueue` and `QueueManager` are APIs over it; both may share one.
 
-    With `data_dir` it is durable: a publish returns when it is safe on disk. Without, it lives in memory. Safe to use from many
-    threads. Close it, or use it as a context manager.
+    With `data_dir` it is durable: a publish returns once it is on disk. Without, it is in memory. It is thread-safe. Close it, or
+    use it as a context manager.
     """
 
     def __init__(
@@ -82,16 +83,16 @@ class Broker:
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
         self.lock = threading.RLock()
-        """A holder of one message at a time calls `acquire` and `release`: a `with` statement costs twice as much."""
+        """Hot paths call `acquire` and `release`: a `with` statement costs twice as much."""
         self.notifier = Notifier()
-        """The callers that wait for something to be deliverable."""
+        """The callers that wait for deliverable messages."""
         self.is_closed = False
         """Set with the lock held; every call that finds it set raises BrokerClosed."""
         self._present = _Present(self)
         self._steady = steady(self.clock)
         self._schedule: list[tuple[int, int]] = []
         self._look_at = 0
-        """When the clock, and in memory what grew too large, is looked at next, if not before."""
+        """The latest time of the next check of the clock and, in memory, of streams that grew too large."""
         self.next_due = FOREVER
         """Nothing happens by itself before this instant; after it, `catch_up` first."""
         self.window = Window(self.journal, window_bytes if self.is_durable else None)
@@ -103,9 +104,9 @@ class Broker:
             raise
         self._commits = Commits(self)
         self.publish_now = self._commits.publish_now
-        """Publish to a stream of a broker in memory, with the lock held."""
+        """Publish to a stream of a broker in memory. Call it with the lock held."""
         self.emit = self._commits.add
-        """Write an event down, soon and in order. Call it with the lock held."""
+        """Write an event to the log, soon and in order. Call it with the lock held."""
         self.rules = TopicRules(self)
         """The schemas and transforms of topics."""
         if self._watch.jump is not None or clock_watch.DOCUMENT in self.catalog.documents:
@@ -142,7 +143,7 @@ class Broker:
         done: Callable[[Ticket], None],
         mark: events.DocumentKept | None = None,
     ) -> None:
-        """Publish without waiting: the writer calls `done` with the ticket. Only for a durable broker; in memory nobody waits."""
+        """Publish without waiting: the writer calls `done` with the ticket. Only for a durable broker."""
         with self.lock:
             if self.is_closed:
                 raise BrokerClosed
@@ -150,7 +151,7 @@ class Broker:
         self._commits.submit(Ticket(stream, batch, done, mark))
 
     def append(self, ticket: Ticket) -> None:
-        """Have a publish committed: by the writer, or at once in memory. Call it without the lock."""
+        """Commit a publish: in the writer, or at once in memory. Call it without the lock."""
         if self.is_durable:
             self._commits.submit(ticket)
             return
@@ -159,13 +160,13 @@ class Broker:
             self._commits.commit_now([ticket], self.clock.now())
 
     def when_durable(self, done: Callable[[Ticket], None]) -> None:
-        """Have `done` called, by the writer, when everything so far is durable. Only for a durable broker."""
+        """Have the writer call `done` when everything so far is durable. Only for a durable broker."""
         self._commits.submit(Ticket(None, None, done))
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, queue: Queue) -> None:
-        """Read what a queue stopped before into memory. Call it without the lock: it reads the disk."""
+        """Read the message at which a queue stopped into memory. Call it without the lock: it reads the disk."""
         with self.lock:
             absent, stream = queue.absent, self.catalog.streams.get(queue.stream)
         if absent is not None and stream is not None:
@@ -174,7 +175,7 @@ class Broker:
     def settle(
         self, queue: Queue, leases: list[Lease], now: int, settle: Callable[[Queue, list[Lease], int], Event | Outcome]
     ) -> bool:
-        """End live leases by a verb of the core. Call it with the lock held; `deliver_forwards` after it when it returns True."""
+        """Settle live leases by a verb of the core, with the lock held. If it returns True, call `deliver_forwards` after it."""
         if queue.policy.dead_letter_topic is not None:
             self._commits.update_dead_letter_room(queue)
         outcome = settle(queue, leases, now)
@@ -184,36 +185,36 @@ class Broker:
             self._commits.add(outcome)
         if queue.soonest < queue.scheduled:
             self.reschedule(queue)
-        if self.notifier.callbacks and queue.has_waiting:  # what comes later notifies by itself
+        if self.notifier.callbacks and queue.has_waiting:  # later messages notify by themselves
             self.notifier.notify(queue.number)
         return bool(self._commits.forwards)
 
-    # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
+    # ── the shell's own tools, also for the APIs and the commits ─────────────────────────────────────────────────────────
 
     def present(self) -> AbstractContextManager[int]:
-        """Hold the lock of an open broker in which everything due has happened; gives the present."""
+        """Hold the lock of an open broker after everything due is done; returns the current time."""
         return self._present
 
     def check_open(self) -> None:
-        """Raise when it is closed."""
+        """Raise BrokerClosed if it is closed."""
         if self.is_closed:
             raise BrokerClosed
 
     def record(self, happened: Iterable[Event]) -> None:
-        """Write down what happened outside of the broker, soon and in order."""
+        """Write an event from outside of the broker to the log, soon and in order."""
         with self.lock:
             self.check_open()
             for event in happened:
                 self._commits.add(event)
 
     def absorb(self, queue: Queue, outcome: Outcome, now: int) -> None:
-        """Write down an outcome and send its dead letters on. Call it with the lock held."""
+        """Write an outcome to the log and forward its dead letters. Call it with the lock held."""
         for event in outcome.events:
             self._commits.add(event)
             if isinstance(event, events.DeadLetterFailed):
-                log.warning("dead letter of %r stays: topic %r is missing or has no room", queue.name, event.target)
+                log.warning("a dead letter of %r is kept: its topic %r does not exist or is full", queue.name, event.target)
             elif isinstance(event, events.DeadRemoved) and queue.policy.dead_letter_size:
-                log.warning("dead letter list of %r is full: the oldest left it (it stays in the log)", queue.name)
+                log.warning("the dead-letter list of %r is full: its oldest entry was removed (it stays in the log)", queue.name)
         if outcome.pending_dead_letters:
             self._commits.forward(queue, outcome.pending_dead_letters, now)
 
@@ -222,14 +223,14 @@ class Broker:
         self._commits.sync()
 
     def deliver_forwards(self) -> None:
-        """Return when dead letters have arrived, or have to wait for a disk that refuses. Call it without the lock."""
+        """Return when dead letters have arrived, or have to wait until the journal can write. Call it without the lock."""
         try:
             self._commits.sync()
         except Unavailable:
             log.debug("dead letters wait for the journal")
 
     def reschedule(self, queue: Queue) -> None:
-        """Make sure that a queue is ticked when it next has something due. Call it with the lock held."""
+        """Schedule the next tick of a queue. Call it with the lock held."""
         due = queue.soonest
         if due < queue.scheduled:
             queue.scheduled = due
@@ -242,26 +243,26 @@ class Broker:
                 self._expect(due)
 
     def catch_up(self) -> int:
-        """Let everything happen that has become due; returns the present."""
+        """Do everything that is due; returns the current time."""
         now = self.clock.now()
         if now >= self.next_due and self.advance(now):
             self.deliver_forwards()
         return now
 
     def advance(self, now: int) -> bool:
-        """Let everything happen that is due at an instant; True when dead letters are on their way."""
+        """Do everything that is due at an instant; True if dead letters are being forwarded."""
         with self.lock:
             return self._tick(now)
 
     def message(self, stream: Stream, offset: int) -> StoredMessage | None:
-        """A message, from memory or the log; None when the log does not hold it."""
+        """A message, from memory or the log; None if the log does not have it."""
         if not 0 <= offset < stream.next_offset:
             return None
         found = stream.pages.get(offset)
         return found if found is not None else self._read(stream, offset)
 
     def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
-        """Change what exists: at once in memory, and durable on return."""
+        """Change what exists. The change is visible at once, and durable on return."""
         now = self.catch_up()
         with self.lock:
             self.check_open()
@@ -286,13 +287,13 @@ class Broker:
         return event
 
     def oldest_age(self, queue: Queue, now: int) -> float:
-        """How many seconds ago the oldest unsettled message was published; 0 when there is none. Call it with the lock held."""
+        """The age in seconds of the oldest unsettled message; 0 if there is none. Call it with the lock held."""
         offset, stream = queue.oldest(), self.catalog.streams.get(queue.stream)
         at = self.window.published_at(stream, offset) if offset is not None and stream is not None else None
         return max(now - at, 0) / SECOND if at is not None else 0.0
 
     def history(self, message_id: str) -> list[EventRow]:
-        """Everything that ever happened to a message, oldest first, as far back as the event log reaches."""
+        """The events of a message, oldest first, as far back as the event log reaches."""
         self.catch_up()
         self.check_open()
         self.sync()
@@ -304,22 +305,22 @@ class Broker:
         """The kind of the last event of a message in a queue, as the log records it. Call it without the lock."""
         self.sync()
         rows = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
-        # What a router tried is no fate, and it may be written down after one.
+        # A router's attempts do not settle a message, and may be logged after its last event.
         fates = [row.kind for row in rows if row.kind != "attempted"]
         return fates[-1] if fates else None
 
     @property
     def health(self) -> str | None:
-        """What is wrong with the journal; None when it is well."""
+        """The problem of the journal; None if it works."""
         return self._commits.trouble
 
     def check_healthy(self) -> None:
-        """Refuse a change of what exists while it could not be written down."""
+        """Refuse a change while the journal cannot write."""
         if self._commits.trouble is not None:
             raise JournalUnavailable(getattr(self.journal, "path", "memory"), self._commits.trouble)
 
     def close(self) -> None:
-        """Write everything down and end. Safe to call twice; waiting calls end with BrokerClosed."""
+        """Write everything to disk and close. Safe to call twice; waiting calls end with BrokerClosed."""
         with self.lock:
             if self.is_closed:
                 return
@@ -355,7 +356,7 @@ class Broker:
         for image in state.queues.values():
             queue = catalog.queues[image.number]
             queue.restore(image, pieces(self.journal, image), now)
-            # A lease whose event the crash took must not share its ack id with the one that is given out now.
+            # A lease whose event was lost in the crash must not share its ack id with a new one.
             queue.epoch = max(queue.epoch + 1, now // SECOND)
             if not queue.detached:
                 queue.high = catalog.streams[queue.stream].next_offset
@@ -372,7 +373,7 @@ class Broker:
         return ClockWatch(now, self._steady(), wrote_at, None if stored is None else clock_watch.decode(stored))
 
     def is_retention_held(self) -> bool:
-        """Whether messages stay, however old they are, since the clock may be wrong."""
+        """Whether retention is paused, because the clock may be wrong."""
         with self.lock:
             now = self.clock.now()
             if self._watch.look(now, self._steady()):
@@ -381,7 +382,7 @@ class Broker:
             return self._watch.jump is not None
 
     def _handle_clock_jump(self, now: int) -> None:
-        """A clock that was set wrong must not cost a backlog: let somebody correct it first. Call it with the lock held."""
+        """Pause retention after a jump of the clock, so that it can be corrected first. Call it with the lock held."""
         self._store_clock_jump(now)
         jump = self._watch.jump
         if jump is None:
@@ -390,7 +391,7 @@ class Broker:
                 self.reschedule(queue)
             return
         log.warning(
-            "the clock says %s, %d days after the last plausible time (%s): nothing is removed for its age for the next %d"
+            "the clock shows %s, %d days after the last plausible time (%s): retention is paused for the next %d"
             " minutes. Correct the clock if it is wrong",
             to_datetime(now).isoformat(timespec="seconds"),
             (now - jump.since) // DAY,
@@ -399,7 +400,7 @@ class Broker:
         )
 
     def _store_clock_jump(self, now: int) -> None:
-        """Write down that the clock has jumped, or that this is over. Call it with the lock held."""
+        """Store that the clock has jumped, or that this is over. Call it with the lock held."""
         jump, stored = self._watch.jump, self.catalog.documents.get(clock_watch.DOCUMENT)
         if jump is None:
             event: Event | None = self.catalog.drop_document(clock_watch.DOCUMENT, now)
@@ -410,11 +411,11 @@ class Broker:
             self.emit(event)
 
     def _look_again(self, now: int) -> None:
-        """Have the clock looked at before anything else is done after a jump. Call it with the lock held."""
+        """Have the clock checked before anything else is done after a jump. Call it with the lock held."""
         self.look_at(now, self._watch.look_at())
 
     def look_at(self, now: int, due: int) -> None:
-        """Have `_tick` called about then at the latest, though no queue may have anything due. Call it with the lock held."""
+        """Have `_tick` called at about this time at the latest, even if no queue has anything due. Call it with the lock held."""
         if not now < self._look_at <= due + SECOND:
             self._look_at = due
             heapq.heappush(self._schedule, (due, 0))  # of no queue
@@ -422,13 +423,13 @@ class Broker:
                 self._expect(due)
 
     def _expect(self, due: int) -> None:
-        """Something is due earlier than it was."""
+        """Note that something is due earlier than before."""
         self.next_due = due
         if self._timer is not None:
             self._timer.wake()
 
     def _tick(self, now: int) -> bool:
-        """Tick every queue that is due; True when dead letters are on their way."""
+        """Tick every queue that is due; True if dead letters are being forwarded."""
         if now >= self._look_at:
             self._commits.shed(now)
         self.is_retention_held()
@@ -441,8 +442,8 @@ class Broker:
             try:
                 self._tick_queue(queue, now)
             except PenstockError as error:
-                # One queue whose log cannot be read must not stop the others.
-                log.error("%r could not do what is due, will try again: %s", queue.name, error)
+                # A queue whose log cannot be read must not stop the others.
+                log.error("could not process due work of %r, will retry: %s", queue.name, error)
                 queue.soonest = now + SECOND
             self.reschedule(queue)
             self.notifier.notify(number)
@@ -466,16 +467,16 @@ class Broker:
                 self._load(stream, absent)
 
     def _load(self, stream: Stream, offset: int) -> None:
-        """Read a message that a queue has still to deliver into memory, and its neighbours."""
+        """Read a message that a queue has still to deliver, and its neighbours, into memory."""
         if self._read(stream, offset) is None and self.catalog.streams.get(stream.number) is stream:
             raise self._commits.lost(stream, offset)
 
     def _read(self, stream: Stream, offset: int) -> StoredMessage | None:
-        """Take a message and its neighbours from the log into memory; None when the log does not hold it."""
+        """Read a message and its neighbours from the log into memory; None if the log does not have it."""
         runs = self.window.fetch(stream, offset)
         with self.lock:
             self.window.hold(stream, runs)
-        # Not looked up in memory: another thread may have had it dropped again.
+        # Not looked up in memory: another thread may have dropped it again.
         return next((messages[offset - first] for first, messages in runs if first <= offset < first + len(messages)), None)
 
 
@@ -501,7 +502,7 @@ class _Present:
 
 
 def close_all(brokers: Iterable[Broker]) -> None:
-    """At the end of the process: what nobody closed still gets its last events written."""
+    """At exit, write the last events of brokers that were not closed."""
     for broker in list(brokers):
         broker.close()
 

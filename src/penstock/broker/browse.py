@@ -1,4 +1,4 @@
-"""Messages of a stream in bounded steps, newest or oldest first: what people browse and search, not what consumers read."""
+"""Browse and search messages of a stream in bounded steps, newest or oldest first. Consumers do not use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 512
 
 
 class BrowseStep(NamedTuple):
-    """What one step found. `to` is the last offset it looked at, None if there was nothing to look at."""
+    """The result of one step. `to` is the last offset that it examined, None if there was none."""
 
     found: list[tuple[int, StoredMessage]]
     is_end: bool
@@ -35,7 +35,7 @@ def browse(
     max_bytes: int,
     matches: Callable[[StoredMessage], bool] | None = None,
 ) -> BrowseStep:
-    """Messages of a range of offsets: at most `most` that match, looking at about `max_bytes`. It may read the disk."""
+    """Messages of a range of offsets: at most `most` that match, after examining about `max_bytes`. It may read the disk."""
     found: list[tuple[int, StoredMessage]] = []
     looked = size = 0
     last: int | None = None

@@ -51,7 +51,7 @@ class Catalog:
         self.snapshots: dict[str, Position] = dict(state.snapshots)
         self.documents: dict[str, bytes] = dict(state.documents)
         self.deleted_resources: dict[int, DeletedResource] = dict(state.deleted_resources)
-        """What was deleted, while the event log may still speak of it."""
+        """Deleted streams and queues that the event log may still mention."""
         self._policies: dict[Policy, tuple[Policy, bytes]] = {}
         """One object and one stored form for all queues with the same policy: there may be many thousands of them."""
         self._specs: dict[bytes, bytes] = {}
@@ -72,33 +72,33 @@ class Catalog:
         )
 
     def topic(self, name: str) -> Stream:
-        """The topic of that name, or the error that says there is none."""
+        """The topic with this name; TopicNotFound if there is none."""
         stream = self.topics.get(name) if type(name) is str else None
         if stream is None:
             raise TopicNotFound(check_name(name, "topic_name"))
         return stream
 
     def subscription(self, name: str) -> Queue:
-        """The subscription of that name, or the error that says there is none."""
+        """The subscription with this name; SubscriptionNotFound if there is none."""
         queue = self.subscriptions.get(name) if type(name) is str else None
         if queue is None:
             raise SubscriptionNotFound(check_name(name, "subscription_name"))
         return queue
 
     def work_queue(self, name: str) -> Queue:
-        """The work queue of that name, or the error that says there is none."""
+        """The work queue with this name; QueueNotFound if there is none."""
         queue = self.work_queues.get(name) if type(name) is str else None
         if queue is None:
             raise QueueNotFound(check_name(name, "queue"))
         return queue
 
     def work_stream(self, name: str) -> Stream:
-        """The stream of the work queue of that name."""
+        """The stream of the work queue with this name."""
         queue = self.work_queues.get(name) if type(name) is str else None
         return self.streams[(queue or self.work_queue(name)).stream]
 
     def snapshot(self, name: str) -> Position:
-        """The snapshot of that name, or the error that says there is none."""
+        """The snapshot with this name; SnapshotNotFound if there is none."""
         position = self.snapshots.get(name) if type(name) is str else None
         if position is None:
             raise SnapshotNotFound(check_name(name, "snapshot"))
@@ -107,7 +107,7 @@ class Catalog:
     def create_topic(
         self, name: str, now: int, created: int | None = None, *, spec: bytes = b"", retention: int | None = None
     ) -> events.TopicCreated:
-        """A new topic; `created` is what it says of itself, when that is another time than now."""
+        """A new topic; `created` is its recorded time of creation, if not now."""
         if name in self.topics:
             raise AlreadyExists("Topic", name)
         check_new_name(name, "topic")
@@ -135,7 +135,7 @@ class Catalog:
     def create_subscription(
         self, name: str, topic: str, policy: Policy, spec: bytes, now: int, *, start: int | None = None
     ) -> events.QueueCreated:
-        """A new subscription, from the topic's end on. From an earlier `start` on: it has to be filled with what there is."""
+        """A new subscription from the topic's end on, or from an earlier `start` on: then the caller fills it from the log."""
         stream = self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists("Subscription", name)
@@ -154,7 +154,7 @@ class Catalog:
         return self._create(QueueImage(number, name, number, now, policy, spec, 0))
 
     def update_queue(self, queue: Queue, policy: Policy, spec: bytes, now: int) -> events.QueueUpdated:
-        """Give a subscription or work queue other settings."""
+        """Change the settings of a subscription or work queue."""
         if policy.dead_letter_topic != queue.policy.dead_letter_topic and not queue.detached:
             self._check_letters(self.streams[queue.stream], policy.dead_letter_topic)
         shared, stored = self._shared(policy)
@@ -162,7 +162,7 @@ class Catalog:
         return events.QueueUpdated(queue.number, now, stored, spec)
 
     def detach_subscription(self, name: str, now: int) -> events.QueueDetached | None:
-        """Cut a subscription off from its topic; None when it already is."""
+        """Detach a subscription from its topic; None if it is detached."""
         queue = self.subscription(name)
         if queue.detached:
             return None
@@ -171,12 +171,12 @@ class Catalog:
         return events.QueueDetached(queue.number, now)
 
     def keep_document(self, name: str, body: bytes, now: int) -> events.DocumentKept:
-        """Store a document under a name, in place of the one before."""
+        """Store a document under a name, replacing an earlier one."""
         self.documents[name] = body
         return events.DocumentKept(name, now, body)
 
     def drop_document(self, name: str, now: int) -> events.DocumentDropped | None:
-        """Forget a document; None when there is none of that name."""
+        """Delete a document; None if there is none with this name."""
         return events.DocumentDropped(name, now) if self.documents.pop(name, None) is not None else None
 
     def update_snapshot(self, name: str, spec: bytes, expires_at: int | None, now: int) -> events.SnapshotUpdated:
@@ -206,11 +206,11 @@ class Catalog:
         return events.QueueDeleted(queue.number, now)
 
     def forget_deleted_resources(self, before: int) -> None:
-        """Forget what was deleted before an instant: no event that is kept speaks of it."""
+        """Forget what was deleted before an instant: no event that is kept mentions it."""
         self.deleted_resources = {number: gone for number, gone in self.deleted_resources.items() if gone.deleted_at >= before}
 
     def concerned(self, event: Event) -> Iterable[int]:
-        """Whom a change notifies: those who wait for queues, and for a deleted topic; nobody waits for documents or snapshots."""
+        """The queues and topics whose waiters a change notifies. Documents and snapshots have no waiters."""
         match event:
             case events.TopicDeleted():
                 return [event.stream, *(queue.number for queue in self.queues.values() if queue.stream == event.stream)]
@@ -234,7 +234,7 @@ class Catalog:
                 return (event.queue,)
 
     def can_undo(self, event: Event) -> bool:
-        """Whether something was just made and is not used yet."""
+        """Whether something was just created and is not used yet."""
         match event:
             case events.TopicCreated():
                 return event.stream in self.streams and not self.streams[event.stream].queues
@@ -246,7 +246,7 @@ class Catalog:
                 return False
 
     def undo(self, event: Event) -> None:
-        """Unmake what could not be written down."""
+        """Undo a creation that could not be written."""
         match event:
             case events.TopicCreated():
                 self.delete_topic(event.name, event.at)
@@ -260,7 +260,7 @@ class Catalog:
                 pass
 
     def _check_letters(self, stream: Stream, letters: str | None) -> None:
-        """Refuse a dead-letter topic from which dead letters would return to the topic that they come from, again and again."""
+        """Refuse a dead-letter topic that would forward dead letters in a cycle."""
         sources: dict[str, str] = {}
         rest = [] if letters is None else [letters]
         while rest:

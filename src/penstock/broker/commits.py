@@ -1,8 +1,8 @@
 """How changes reach the journal: staged under the lock, written without it, applied under it again.
 
-Offsets are given out while staging, by one thread at a time, so that a commit that fails leaves no gap. Events that nobody
-waits for and dead letters on their way to a topic travel with the next commit; a dead letter and the event of its death are in
-the same commit, so it is in exactly one of the two places whatever happens.
+Offsets are assigned while staging, by one thread at a time, so that a failed commit leaves no gap. Pending events and forwarded
+dead letters are written with the next commit; a dead letter and the event of its death are in the same commit, so it is always in
+exactly one of the two places.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 CHECKPOINT_EVENTS = 200_000
-"""A start replays at most about this many events."""
+"""A start replays about this many events at most."""
 
 
 class Commits:
-    """The way of a broker to its journal."""
+    """Writes the changes of a broker to its journal."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._journal = broker.journal
         self._pending: list[Event] = []
         self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
-        """Dead letters that travel with the next commit."""
+        """Dead letters to be written with the next commit."""
         self._traveling: dict[str, int] = {}
-        """Dead letters on their way, by topic: they need room that nobody else may be promised."""
+        """Dead letters that are being forwarded, by topic: room in the topic is reserved for them."""
         self._since_checkpoint = 0
         self.trouble: str | None = None
         self._retention = Retention(broker, self._write_pending)
@@ -63,7 +63,7 @@ class Commits:
         self._discards = DiscardWarnings()
         self._immediate: ImmediateJournal | None = self._journal if isinstance(self._journal, ImmediateJournal) else None
         self.add: Callable[[Event], None] = self._immediate.note if self._immediate is not None else self._add
-        """Write an event down: at once where that costs nothing, with the next commit otherwise."""
+        """Write an event: at once in memory, with the next commit otherwise."""
         self._writer = Writer(self._commit, self._maintain, "penstock-writer") if broker.is_durable else None
 
     def _add(self, event: Event) -> None:
@@ -85,7 +85,7 @@ class Commits:
             self.commit_now([], now)
 
     def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placement:
-        """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
+        """Publish in this thread, under the lock. Only for a broker in memory."""
         immediate = self._immediate
         if immediate is None or batch.producers is not None:
             ticket = Ticket(stream, batch)
@@ -109,7 +109,7 @@ class Commits:
         return Placement(number, first, at, len(messages), None, position)
 
     def submit(self, ticket: Ticket) -> None:
-        """Have a publish committed by the writer."""
+        """Hand a publish to the writer."""
         assert self._writer is not None, "a broker in memory commits at once"
         self._writer.submit(ticket)
 
@@ -122,7 +122,7 @@ class Commits:
                 self.commit_now([], self._broker.clock.now())
 
     def withdraw(self, event: Event) -> bool:
-        """Take back the event of something that was just made and could not be written; False when it must stay."""
+        """Remove the pending event of a creation that could not be written; False if it must stay."""
         if not self._broker.catalog.can_undo(event) or any(_depends(other, event) for other in self._pending):
             return False
         kept = [other for other in self._pending if other is not event]
@@ -147,7 +147,7 @@ class Commits:
         self._retention.run(now)
 
     def shed(self, now: int) -> None:
-        """In memory: let go of what was settled in streams that grew too large. Call it with the lock held."""
+        """In memory: drop settled messages of streams that grew too large. Call it with the lock held."""
         self._retention.trim_large(now)
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Commits:
                     self._journal.close()
 
     def update_dead_letter_room(self, queue: Queue) -> None:
-        """Tell a queue how many of its dead letters would be received."""
+        """Set how many dead letters of a queue would be received by subscriptions of its dead-letter topic."""
         topic = queue.policy.dead_letter_topic
         if topic is not None:
             stream = self._broker.catalog.topics.get(topic)
@@ -173,12 +173,12 @@ class Commits:
         return CorruptLog(path, f"offset {offset} of {stream.kind} {stream.name!r}", "the message is not in the log")
 
     def _commit(self, tickets: list[Ticket]) -> bool:
-        """Commit tickets and whatever is pending, with the pen held. False when it could not be written."""
+        """Commit tickets and everything pending, with the write lock held. False if it could not be written."""
         lock = self._broker.lock
         with lock:
             now = self._broker.clock.now()
             if now >= self._broker.next_due:
-                self._broker.is_retention_held()  # a jump of the clock is written down before what carries the time after it
+                self._broker.is_retention_held()  # a jump of the clock is stored before any event with the time after it
             commit = self._stage(tickets, now)
         try:
             if commit.appends or commit.events or self.trouble is not None:
@@ -195,7 +195,7 @@ class Commits:
             self._apply(commit)
             self._store_documents(tickets)
             if self.trouble is not None:
-                log.warning("the journal writes again")
+                log.warning("the journal can write again")
                 self.trouble = None
         self._since_checkpoint += sum(event.count for event in commit.events)
         if self._writer is not None and self._needs_maintenance():
@@ -203,7 +203,7 @@ class Commits:
         return True
 
     def _stage(self, tickets: list[Ticket], now: int) -> Commit:
-        """Give every message its place. A ticket that cannot be taken gets its error and is left out."""
+        """Assign an offset to every message. A ticket that cannot be accepted gets its error and is left out."""
         self._staged = staged = _Staged(now)
         if len(tickets) == 1 and not self.forwards and tickets[0].batch is not None and tickets[0].batch.producers is None:
             return self._stage_one(tickets[0], tickets[0].batch, now)
@@ -217,7 +217,7 @@ class Commits:
                 continue
             self._arrived(topic)
             if not queue.detached:
-                # The topic went away after the message died: it comes back rather than be lost.
+                # The topic was deleted after the message died: the message is requeued rather than lost.
                 self._pending.append(queue.redrive([(pending_letter.offset, pending_letter.message)], now))
         for ticket in tickets:
             if ticket.stream is not None and ticket.batch is not None:
@@ -236,7 +236,7 @@ class Commits:
         return commit
 
     def _stage_one(self, ticket: Ticket, batch: Batch, now: int) -> Commit:
-        """The same for a publish that is alone, as most are: nothing to join, nothing to look up."""
+        """The same for a single publish, which is the usual case."""
         pending, self._pending = self._pending, []
         self._staged.kept = len(pending)
         stream = ticket.stream
@@ -253,7 +253,7 @@ class Commits:
         return Commit(now, [Append(stream.number, ticket.first, ticket.at, batch)], pending)
 
     def _refusal(self, stream: Stream, batch: Batch, count: int, size: int) -> PenstockError | None:
-        """Why a publish cannot be taken, with `count` messages of `size` bytes already on their way."""
+        """The reason to refuse a publish, with `count` messages of `size` bytes already staged; None if there is none."""
         if self._broker.catalog.streams.get(stream.number) is not stream:
             return (TopicNotFound if stream.kind == TOPIC else QueueNotFound)(stream.name)
         for queue in stream.queues:
@@ -263,14 +263,14 @@ class Commits:
         return None
 
     def _apply(self, commit: Commit) -> None:
-        """Make visible what is written."""
+        """Make the written messages visible."""
         for append in commit.appends:
             stream = self._broker.catalog.streams.get(append.stream)
             if stream is not None:
                 self._take_in(stream, append.first, append.at, append.batch)
 
     def _store_documents(self, tickets: list[Ticket]) -> None:
-        """The documents that came with publishes are kept, as the publishes are."""
+        """Keep the documents that were published together with messages."""
         for ticket in tickets:
             if ticket.mark is not None and ticket.error is None:
                 self._broker.catalog.documents[ticket.mark.name] = ticket.mark.body
@@ -302,7 +302,7 @@ class Commits:
                 notifier.notify(queue.number)
 
     def _find_positions(self, tickets: list[Ticket]) -> None:
-        """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""
+        """The position of each message in its work queue when it is enqueued, without later messages of the same commit."""
         coming: dict[int, list[int]] = {}
         for ticket in tickets:
             stream, batch = ticket.stream, ticket.batch
@@ -316,7 +316,7 @@ class Commits:
                         ahead[message.priority] += 1
 
     def _arrive(self) -> None:
-        """The dead letters of the last commit are in their topics."""
+        """Note that the dead letters of the last commit are in their topics."""
         for topic, _, _, _ in self._staged.forwards:
             self._arrived(topic)
 
@@ -326,30 +326,30 @@ class Commits:
             del self._traveling[topic]
 
     def _undo(self, commit: Commit, tickets: list[Ticket], error: PenstockError) -> None:
-        """Nothing was written: fail the publishes with their marks, keep the other events and dead letters for the next try."""
+        """After a failed write: fail the publishes with their marks, keep the other events and dead letters for the next try."""
         self._pending[:0] = commit.events[: self._staged.kept]
         self.forwards[:0] = self._staged.forwards
         for ticket in tickets:
             ticket.error = ticket.error or error
         if self.trouble is None:
-            log.error("the journal cannot write, publishing fails until it can: %s", error)
+            log.error("the journal cannot write; publishing fails until it can: %s", error)
         self.trouble = error.problem if isinstance(error, JournalUnavailable) else str(error)
 
     def _maintain(self) -> None:
-        """Between commits, in the writer's thread."""
+        """Maintain the journal between commits, in the writer's thread."""
         if self.trouble is None and self._needs_maintenance():
             try:
                 if self._since_checkpoint >= CHECKPOINT_EVENTS:
                     self._checkpoint()
                 self._retention.run(self._broker.clock.now())
             except PenstockError as error:
-                log.error("maintenance of the journal failed, will try again: %s", error)
+                log.error("maintenance of the journal failed, will retry: %s", error)
 
     def _needs_maintenance(self) -> bool:
         return self._since_checkpoint >= CHECKPOINT_EVENTS or self._retention.is_due(self._broker.clock.now())
 
     def _checkpoint(self) -> None:
-        """Store the state as of the last event, so that a start need not replay what came before."""
+        """Store the state as of the last event, so that a start need not replay earlier events."""
         with self._broker.lock:
             if self.forwards or self.trouble is not None:
                 return
@@ -360,7 +360,7 @@ class Commits:
         self._since_checkpoint = 0
 
     def _write_pending(self) -> bool:
-        """Write the events that have gathered; False when they have to wait for the next commit."""
+        """Write the pending events; False if they have to wait for the next commit."""
         with self._broker.lock:
             if self.forwards or self.trouble is not None:
                 return False
@@ -379,7 +379,7 @@ class Commits:
 
 
 class _Staged:
-    """What a commit will append, stream by stream, while it is put together."""
+    """The appends of a commit, by stream, while it is staged."""
 
     def __init__(self, now: int) -> None:
         self._now = now
@@ -387,11 +387,11 @@ class _Staged:
         self._waiting: dict[int, tuple[int, int]] = {}
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
         self.kept = 0
-        """How many events wait for the next try when this one fails: the first ones of the commit."""
+        """How many events, the first ones of the commit, are kept for the next try if this one fails."""
         self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:
-        """How many messages, of how many bytes, are on their way into a stream."""
+        """The number and bytes of the messages staged for a stream."""
         return self._waiting.get(stream.number, (0, 0))
 
     def add(self, stream: Stream, batch: Batch) -> None:
@@ -407,7 +407,7 @@ class _Staged:
             self._waiting[stream.number] = count + len(batch.messages), size + batch.size
 
     def split(self, ticket: Ticket, stream: Stream, batch: Batch) -> Batch:
-        """Give a publish its place, and take off it what an idempotent producer repeats."""
+        """Assign offsets to a publish, without the messages that an idempotent producer repeats."""
         ticket.at = max(self._now, stream.published_at)
         ticket.first = stream.next_offset + self.waiting(stream)[0]
         if batch.producers is None:
@@ -429,20 +429,20 @@ class _Staged:
 
 
 def _position(stream: Stream, message: StoredMessage, at: int) -> int | None:
-    """The 1-based place of a message that comes into a work queue now, among those that are ready; None when it is delayed."""
+    """The 1-based position among the ready messages of one that is enqueued now; None if it is delayed."""
     if message.deliver_at is not None and message.deliver_at > at:
         return None
     return stream.queues[0].position(message.priority) + 1 if stream.queues else 1
 
 
 def _depends(other: Event, made: Event) -> bool:
-    """Whether another event speaks of what an event made."""
+    """Whether another event mentions what an event created."""
     number = getattr(made, "queue", None) or getattr(made, "stream", None)
     return other is not made and number in {getattr(other, "queue", None), getattr(other, "stream", None)}
 
 
 def _dead_letter(queue: Queue, pending_letter: PendingDeadLetter, now: int) -> StoredMessage:
-    """The message as its dead-letter topic gets it: all it had, and why it is there."""
+    """The message as it is published to its dead-letter topic, with the reason in its attributes."""
     message = pending_letter.message
     origin = message.origin_at or message.publish_at
     attributes = dict(message.attributes or {})
@@ -474,10 +474,10 @@ class DiscardWarnings:
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[int, int]] = {}
-        """By queue: when it was last warned of, and how many messages were discarded since."""
+        """By queue: the time of the last warning, and how many messages were discarded since."""
 
     def add(self, queue: str, count: int) -> None:
-        """Messages were discarded for a queue."""
+        """Count messages that were discarded for a queue, and warn from time to time."""
         warned_at, silent = self._since.get(queue, (-SECOND, 0))
         if monotonic() - warned_at < SECOND:
             self._since[queue] = (warned_at, silent + count)

@@ -2,14 +2,14 @@
 
 Every API consumes through this module, whatever its protocol:
 
-    take_blocking     one take, for which a thread waits                         MessageQueue, QueueManager
+    take_blocking     one take that blocks a thread                              MessageQueue, QueueManager
     Consumer          take, settle, release, in any thread
     AsyncConsumer     the same for an event loop; a wait can be cancelled        unary pulls, long polls, the router
     StreamConsumer    delivers to a sink as messages become deliverable          streams, push, WebSockets, the hub
 
-A wait holds no lease while it waits, and a lease that was granted when its wait is cancelled is released before the cancellation
-continues: nothing stays leased without a consumer. However many consumers wait, a message wakes those that can use it,
-the one that has waited longest first.
+A waiting consumer holds no lease. A lease that is granted while the wait is being cancelled is released before the cancellation
+continues, so nothing stays leased without a consumer. A message wakes only consumers that can use it; the one that has waited
+longest comes first.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from penstock.values.lease import Lease
 log = logging.getLogger("penstock.feed")
 
 BATCH = 250
-"""How many messages one consumer is given before others have their turn."""
+"""How many messages one consumer gets before it is another one's turn."""
 BATCH_BYTES = 1024 * 1024
 CHECK_SECONDS = 1.0
-"""How often a consumer that waits asks whether its caller still may."""
+"""How often a waiting consumer checks that its caller is still authorized."""
 
 Find = Callable[[Catalog, str], Queue]
 
 
 class DeliveryRules(Protocol):
-    """What a subscription asks of its deliveries. Called on the event loop: only what is awaited may take time."""
+    """The rules of a subscription for its deliveries. Called on the event loop: only the coroutines may take time."""
 
     def check_pulled(self, queue: QueueDescription) -> None:
         """FailedPrecondition for a subscription whose messages are pushed to an endpoint."""
 
     def transforms(self, queue: QueueDescription) -> bool:
-        """Whether deliveries of a subscription must be transformed first. Cheap: asked at every delivery."""
+        """Whether deliveries of a subscription must be transformed first. Called for every delivery, so it must be cheap."""
 
     async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """What is delivered of these leases; the others are settled as their transforms say, all of them when it is cancelled."""
+        """Return the leases to deliver. The others are settled according to their transforms; if it is cancelled, all are."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
-        """While it is entered, a subscription does not expire for lack of use."""
+        """A context in which a subscription does not expire."""
 
 
 class PlainDelivery:
-    """The rules of work queues: there are none."""
+    """Rules that allow everything: those of work queues."""
 
     def check_pulled(self, queue: QueueDescription) -> None:
-        """Nothing is pushed."""
+        """Allow all queues: work queues are not pushed."""
 
     def transforms(self, queue: QueueDescription) -> bool:
         return False
@@ -81,7 +81,7 @@ PLAIN = PlainDelivery()
 
 
 class Delivered(Protocol):
-    """What names a delivery: a lease, or a `Handle`."""
+    """Identifies a delivery: a lease, or a `Handle`."""
 
     @property
     def offset(self) -> int: ...  # as of a lease
@@ -92,7 +92,7 @@ class Delivered(Protocol):
 
 
 class Counts(NamedTuple):
-    """How many messages of a queue are deliverable or wait for their key, wait for a time, and are leased."""
+    """How many messages of a queue are deliverable or wait for their key, are delayed, and are leased."""
 
     ready: int
     delayed: int
@@ -100,7 +100,7 @@ class Counts(NamedTuple):
 
 
 class Handle(NamedTuple):
-    """The name of a delivery, which does not keep its message in memory."""
+    """Identifies a delivery without keeping its message in memory."""
 
     offset: int
     attempt: int
@@ -112,7 +112,7 @@ K = TypeVar("K")
 
 
 class TakenRecord:
-    """What was taken while a request was served: `undo` requeues it when its client turns out not to have got the answer."""
+    """The deliveries of a request: `undo` requeues them if the client did not get the response."""
 
     __slots__ = ("_taken",)
 
@@ -123,7 +123,7 @@ class TakenRecord:
         return bool(self._taken)
 
     def context(self) -> Context:
-        """A context for a task that is recorded here."""
+        """A context whose tasks record their deliveries here."""
         context = copy_context()
         context.run(_record.set, self)
         return context
@@ -132,7 +132,7 @@ class TakenRecord:
         self._taken.append((consumer, [Handle(lease.offset, lease.attempt, lease.epoch) for lease in leases]))
 
     def undo(self) -> None:
-        """Requeue what is still held, without counting an attempt."""
+        """Requeue the deliveries that are still held, without counting an attempt."""
         for consumer, handles in self._taken:
             with suppress(BrokerClosed):
                 consumer.settle(handles, GIVE_BACK)
@@ -140,19 +140,19 @@ class TakenRecord:
 
 
 class Terms(TypedDict, total=False):
-    """On which terms a consumer takes.
+    """How a consumer takes messages.
 
-    A queue that is deleted and created again is another one: taking from it raises NotFound, unless the consumer `follows` it.
+    A queue that is deleted and recreated is another queue: taking from it raises NotFound, unless the consumer `follows` it.
     """
 
     identity: str | None
-    """The holder of the leases; without one, leases belong to nobody and end by an ack id or their deadline."""
+    """The holder of the leases. Leases without one end by an ack id or their deadline."""
     ack_deadline: int | None
     prefetch: int | None
     prefetch_bytes: int | None
     """How much the identity may hold."""
     key_window: int
-    """How many messages of one ordering key; while it holds one, no other consumer gets messages of that key."""
+    """How many messages of one ordering key it may hold; while it holds one, no other consumer gets messages of that key."""
     follows: bool
 
 
@@ -187,15 +187,15 @@ class Consumer:
         self._queue: Queue
         """The queue, after the first take."""
         self._checked: QueueDescription | None = None
-        """As what it may be pulled."""
+        """The queue as the delivery rules see it."""
 
     @property
     def queue(self) -> QueueDescription:
-        """The queue as it is now; there is one after the first take."""
+        """The current state of the queue. Call it after the first take."""
         return self._queue.description
 
     def take(self, want: int, max_bytes: int | None = None) -> list[Lease]:
-        """Lease what is deliverable now. When that ends at a message that is not in memory, `_queue.absent` is set: load it."""
+        """Lease what is deliverable now. If a message is not in memory, it stops there and sets `_queue.absent`: load it."""
         broker, lock = self._broker, self._broker.lock
         now = broker.clock.now()
         if now >= broker.next_due:
@@ -224,7 +224,7 @@ class Consumer:
             lock.release()
 
     def settle(self, deliveries: Iterable[D], verb: Settlement) -> list[D]:
-        """End deliveries, or give them another deadline; returns those that were not held any more."""
+        """Settle deliveries, or change their deadlines; returns those that were not held any more."""
         broker, failed, live = self._broker, list[D](), dict[int, Lease]()
         now = broker.clock.now()
         with broker.lock:
@@ -233,7 +233,7 @@ class Consumer:
             if queue is None:
                 return [*deliveries]
             for one in deliveries:
-                # By its names: an extension makes another lease of the same delivery.
+                # Compared by handle: an extension creates another lease of the same delivery.
                 found = queue.find(one.offset, one.attempt, one.epoch)
                 if found is not None:
                     live[found.offset] = found
@@ -246,7 +246,7 @@ class Consumer:
     def settle_by_key(
         self, verbs: Iterable[tuple[Sequence[K], Settlement]], offset_of: Callable[[K], int], key_of: Callable[[Lease], K]
     ) -> list[K]:
-        """The same for deliveries that a client names by keys of its own; returns the keys that name none.
+        """The same for deliveries that a client identifies by keys of its own; returns the keys without a delivery.
 
         `offset_of` gives the offset in a key, `key_of` the key of a live delivery.
         """
@@ -273,13 +273,13 @@ class Consumer:
         return failed
 
     def held(self) -> list[Lease]:
-        """What the identity holds, in order."""
+        """The deliveries that the identity holds, in order."""
         with self._broker.lock:
             queue = self._broker.catalog.queues.get(self.number)
             return held_by(queue, self.identity) if queue is not None and self.identity is not None else []
 
     def holding(self) -> tuple[int, int] | None:
-        """How many deliveries the identity holds, and how many bytes; None when the queue was deleted. Cheap."""
+        """The number and bytes of the deliveries that the identity holds; None if the queue was deleted. Cheap."""
         queue = self._broker.catalog.queues.get(self.number)
         if queue is None or self.identity is None:
             return None
@@ -287,15 +287,15 @@ class Consumer:
         return len(holding.held), holding.size
 
     def current(self) -> QueueDescription | None:
-        """The queue as it is now; None when it was deleted, also when there is another one of its name."""
+        """The current state of the queue; None if it was deleted, even if it was recreated."""
         with self._broker.lock:
             queue = self._broker.catalog.queues.get(self.number)
             return queue.description if queue is not None else None
 
     def release(self, failed: Callable[[Lease], bool] | None = None, error: str | None = None) -> None:
-        """Requeue everything that the identity holds, without counting an attempt; what `failed` picks is nacked with the error.
+        """Requeue all deliveries of the identity, not counted as attempts; nack those that `failed` selects, with the error.
 
-        Exactly once is the exception: a delivery that somebody may have worked on ends by its deadline alone.
+        Deliveries with exactly-once delivery that a client may have processed are an exception: only their deadline ends them.
         """
         broker = self._broker
         with broker.lock:
@@ -307,7 +307,7 @@ class Consumer:
                 release(broker, queue, self.identity, now)
 
     def forget(self) -> None:
-        """Forget the identity, if it holds nothing; if it does, its leases last until their deadlines."""
+        """Forget the identity if it holds nothing; otherwise its leases last until their deadlines."""
         broker = self._broker
         with broker.lock:
             queue = broker.catalog.queues.get(self.number)
@@ -317,7 +317,7 @@ class Consumer:
     def ack_messages(self, leases: Iterable[Lease]) -> list[Lease]:
         """Acknowledge the messages of these leases, also if the identity holds them by a later lease.
 
-        Returns those that wait to be delivered again, or are leased to somebody else: they cannot be acknowledged now.
+        Returns those that wait for redelivery or are leased to another consumer: they cannot be acknowledged now.
         """
         broker, failed, live = self._broker, list[Lease](), dict[int, Lease]()
         now = broker.clock.now()
@@ -341,20 +341,20 @@ class Consumer:
         return lease.consumer is not None and lease.consumer.consumer_id == self.identity
 
     def counts(self) -> Counts:
-        """Return how many messages the queue of that name holds. NotFound if there is none."""
+        """Return how many messages the queue with this name has. NotFound if there is none."""
         with self._broker.lock:
             queue = self._find(self._broker.catalog, self.name)
             return Counts(queue.ready, queue.delayed, queue.in_flight)
 
     def _meet(self, queue: Queue) -> None:
-        """A queue is seen for the first time. Called with the lock held."""
+        """Called, with the lock held, when a queue is found for the first time."""
         if self.number and not self._follows:
             raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
         before, self.number = self.number, queue.number
         self.attached(before)
 
     def attached(self, before: int) -> None:
-        """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
+        """Called, with the lock held, when the queue was found or, if `before` is another number, recreated."""
 
 
 def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
@@ -367,9 +367,9 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
     ack_deadline: int | None = None,
     prefetch: int | None = None,
 ) -> tuple[QueueDescription, list[Lease]]:
-    """Lease what is deliverable, blocking for at most `timeout` microseconds until there is something. See `Consumer`."""
+    """Lease what is deliverable, blocking for at most `timeout` microseconds until something is. See `Consumer`."""
     until, started, lock = 0, 0, broker.lock
-    granted: list[Lease] = []  # not list[Lease](), which takes longer than the call of a function
+    granted: list[Lease] = []  # not list[Lease](), which is slower than a function call
     while True:
         now = broker.clock.now()
         if now >= broker.next_due:
@@ -391,7 +391,7 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
                     return queue.description, granted + leases if granted else leases
                 if not started:
                     until, started = now + timeout, monotonic()
-                # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
+                # Wall time may step back, and a manual clock may stand still: real time ends the wait too.
                 left = min(until - now, timeout - (monotonic() - started))
                 if left <= 0:
                     return queue.description, []
@@ -416,18 +416,18 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
 
 def _detached(queue: Queue) -> FailedPrecondition:
     return FailedPrecondition(
-        f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
-        hint="delete it and create it again on an existing topic",
+        f"Subscription {queue.name!r} is detached: its topic was deleted, or it was detached from it",
+        hint="delete it and recreate it on an existing topic",
     )
 
 
 def held_by(queue: Queue, consumer: str) -> list[Lease]:
-    """What a consumer holds, in order. Call it with the lock held."""
+    """The leases of a consumer, in order. Call it with the lock held."""
     return [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
 
 
 class AsyncConsumer(Consumer):
-    """A consumer of an event loop. All methods belong to the loop."""
+    """A consumer of an event loop. Call all methods in the loop."""
 
     def __init__(
         self,
@@ -446,22 +446,22 @@ class AsyncConsumer(Consumer):
         self._transforms, self._ready, self._in_use = rules.transforms, rules.ready, rules.in_use
         self._stopping = stopping or aio.stopping
         self._still = still
-        """Raises when the caller may not wait any longer: a token was revoked, or has expired."""
+        """Raises if the caller is no longer authorized: its token was revoked or has expired."""
         self._connection = connection
         self._waits: set[_Wait] = set()
 
     @property
     def connection(self) -> str | None:
-        """The address of its client; None when that is not known."""
+        """The address of its client, if known."""
         return self._connection
 
     @property
     def prefetch_limit(self) -> int | None:
-        """How many messages it may hold; None: as the queue's settings say."""
+        """How many messages it may hold; None: as many as the queue's settings allow."""
         return self.prefetch
 
     def attach(self) -> None:
-        """Find the queue. NotFound when there is none, FailedPrecondition when it cannot be pulled."""
+        """Find the queue. NotFound if there is none, FailedPrecondition if it cannot be pulled."""
         with self._broker.lock:
             self._broker.check_open()
             self._queue = self._find(self._broker.catalog, self.name)
@@ -470,7 +470,7 @@ class AsyncConsumer(Consumer):
                 self._meet(self._queue)
 
     async def next(self, want: int, wait: int = 0, max_bytes: int = BATCH_BYTES) -> list[Lease]:
-        """Take, waiting at most `wait` microseconds until there is something to take. It may be cancelled at any point."""
+        """Take messages, waiting at most `wait` microseconds for the first. It may be cancelled at any point."""
         leases = await self._next(want, wait, max_bytes)
         if leases and (record := _record.get()) is not None:
             record.add(self, leases)
@@ -499,7 +499,7 @@ class AsyncConsumer(Consumer):
             leases = self.take(want, max_bytes)
 
     async def _taken(self, want: int, max_bytes: int, wait: int) -> list[Lease] | None:
-        """What the next look takes, which is nothing when a message has to be loaded; None when the wait is over."""
+        """Take what is deliverable: nothing if a message has to be loaded first; None if the wait is over."""
         loop, number = asyncio.get_running_loop(), self.number
         waiting = _Wait(self, want, max_bytes, loop.create_future(), self._still)
         timer = loop.call_later(wait / SECOND, waiting.stop_waiting)
@@ -507,7 +507,7 @@ class AsyncConsumer(Consumer):
         self._stopping.waiters.add(waiting)
         self._waits.add(waiting)
         try:
-            waiting.look()  # for what came before it joined
+            waiting.look()  # for messages that came before it joined
             waiting.check()
             return await waiting.future
         except asyncio.CancelledError:
@@ -521,7 +521,7 @@ class AsyncConsumer(Consumer):
             self._waits.discard(waiting)
 
     def stop_waiting(self) -> None:
-        """End every wait as if nothing had come."""
+        """End every wait without messages."""
         for waiting in [*self._waits]:
             waiting.stop_waiting()
 
@@ -559,7 +559,7 @@ class _Wait:
         return self._consumer.prefetch_limit
 
     def check(self) -> None:
-        """End with an error when the caller may not wait any longer, now and every `CHECK_SECONDS` from now on."""
+        """Check now and every `CHECK_SECONDS` that the caller is still authorized; end with the error if it is not."""
         if self._still is None or self.future.done():
             return
         try:
@@ -570,12 +570,12 @@ class _Wait:
             self._timer = self.future.get_loop().call_later(CHECK_SECONDS, self.check)
 
     def stop_checking(self) -> None:
-        """Ask no longer whether the caller may wait."""
+        """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
 
     def look(self) -> bool:
-        """Take as much as is asked for; False when nothing is left for others."""
+        """Take up to the requested number of messages; False if none are left for other consumers."""
         if self.future.done():
             return True
         consumer = self._consumer
@@ -593,27 +593,27 @@ class _Wait:
             self.future.set_result(None)
 
     def give_back(self) -> None:
-        """Requeue what came at the very moment of a cancellation."""
+        """Requeue messages that were taken during a cancellation."""
         if self.future.done() and not self.future.cancelled() and self.future.exception() is None:
             self._consumer.settle(self.future.result() or (), GIVE_BACK)
 
 
 class Sink(Protocol):
-    """Where a StreamConsumer delivers to. Called on the event loop; returns at once."""
+    """Receives the deliveries of a StreamConsumer. Called on the event loop; its methods return at once."""
 
     @property
     def room(self) -> int:
-        """How many deliveries it takes now; when that grows, call `StreamConsumer.wake`."""
+        """How many deliveries it can take now; when that grows, call `StreamConsumer.wake`."""
 
     def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """Take deliveries."""
 
     def end(self, error: PenstockError | None) -> None:
-        """Nothing more will come, without a call of `close`."""
+        """Called when the consumer ends by itself, without a call of `close`."""
 
 
 class StreamConsumer(AsyncConsumer):
-    """Delivers to a sink as messages become deliverable, a batch at a time, so that others have their turn."""
+    """Delivers to a sink as messages become deliverable, in batches, so that other consumers have their turn."""
 
     def __init__(
         self,
@@ -636,17 +636,17 @@ class StreamConsumer(AsyncConsumer):
         self.is_over = False
 
     def start(self) -> None:
-        """Deliver from now on. Raises NotFound when there is no such queue, FailedPrecondition when it cannot be pulled."""
+        """Start delivering. NotFound if there is no such queue, FailedPrecondition if it cannot be pulled."""
         self.attach()
         self._use.enter_context(self._in_use(self.number))
         self.wake()
 
     def wake(self) -> None:
-        """Look, soon: the sink may have room again."""
+        """Look for messages soon: the sink may have room again."""
         self._callback.notify()
 
     def stop(self) -> None:
-        """Deliver no more. What the identity holds it keeps: `release` requeues it. Safe to call twice."""
+        """Stop delivering. The identity keeps its leases: `release` requeues them. Safe to call twice."""
         if not self.is_over:
             self.is_over = True
             if self._task is not None:
@@ -660,7 +660,7 @@ class StreamConsumer(AsyncConsumer):
             self._sink.end(error)
 
     def look(self) -> bool:
-        """Deliver one batch, and call again when there was something; False when nothing is left for others."""
+        """Deliver one batch, and schedule the next if it was not empty; False if nothing is left for other consumers."""
         if self.is_over or self._task is not None:
             return True
         room = self._room()
@@ -679,7 +679,7 @@ class StreamConsumer(AsyncConsumer):
             else:
                 self._pass_on(queue.description, leases)
                 if not queue.is_deliverable and not queue.is_reserved_for(self.identity):
-                    return False  # what becomes deliverable later has it look again
+                    return False  # it is notified of what becomes deliverable later
                 self._callback.notify()
         elif queue.absent is not None:
             self._later(self._load(queue))
@@ -687,7 +687,7 @@ class StreamConsumer(AsyncConsumer):
         return queue.is_deliverable
 
     def _room(self) -> int:
-        """How many messages it may take now; negative when it need not even look."""
+        """How many messages it may take now; negative if it need not look at all."""
         return self._sink.room or -1
 
     def attached(self, before: int) -> None:
@@ -705,7 +705,7 @@ class StreamConsumer(AsyncConsumer):
 
     def _done(self, task: asyncio.Task[list[Lease]]) -> None:
         self._task = None
-        self._aio.notify(self.number)  # for others too: what had to be loaded they have left to this one
+        self._aio.notify(self.number)  # for other consumers too: they left the message that had to be loaded to this one
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PenstockError):
             self.fail(error)
@@ -725,7 +725,7 @@ class StreamConsumer(AsyncConsumer):
             self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        """Something failed that should not. The text of the error is not logged: it may hold a payload."""
+        """Log an unexpected error, without its text, which may contain a payload."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         log.error("a consumer failed with %s at %s:%s", type(error).__name__, place.filename, place.lineno)
-        self.fail(PenstockError("an error inside the broker"))
+        self.fail(PenstockError("an internal error of the broker"))

@@ -1,6 +1,6 @@
-"""What every queue and topic counts, as raw figures for somebody who samples them all again and again.
+"""Raw counters of all queues and topics, for clients that sample them regularly.
 
-No rates and no ages: those take a clock or the disk. Ask for some hundred queues at a time, so that nobody waits for the lock.
+No rates and no ages: these need a clock or the disk. Request some hundred queues at a time, to hold the lock only briefly.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     is_work_queue: bool
     stream: int
     topic: str
-    """Of a subscription: the name of its topic, or what it was called before it was deleted."""
+    """Of a subscription: the name of its topic, also if that was deleted."""
     published: int
-    """Messages that its stream ever had."""
+    """Messages published to its stream, in total."""
     backlog: int
     in_flight: int
     delayed: int
     size: int
     """Bytes of the backlog."""
     dead: int
-    """Letters in its own list."""
+    """Dead letters in its own list."""
     dead_lettered: int
     acked: int
     failed: int
@@ -44,7 +44,7 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     is_filtered: bool
     is_ordered: bool
     spec: bytes
-    """The settings as they were given, encoded."""
+    """The encoded settings."""
 
     @property
     def ready(self) -> int:

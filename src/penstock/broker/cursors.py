@@ -1,6 +1,6 @@
 """The broker's cursors: in memory, and in a data directory as one small file beside the log.
 
-lock order: the broker's lock, then the cursors'; nothing is asked of the broker under the latter.
+Lock order: the broker's lock, then the cursors'; no call of the broker is made under the latter.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _decode = msgspec.json.Decoder(dict[str, StoredCursor]).decode
 
 
 class CursorOwner(NamedTuple):
-    """Who sets a cursor. `check_hold` raises if the caller may not hold all of these streams, by their names in the log."""
+    """The caller that sets a cursor. `check_hold` raises if it may not hold all of these streams, by their names in the log."""
 
     token_id: str
     check_hold: Callable[[Iterable[str]], None]
 
 
 ANY_HOLDER = CursorOwner("", lambda _: None)
-"""The caller where no tokens are asked for."""
+"""The caller without authentication."""
 
 
 class Cursors:
-    """All cursors of a broker. Safe to use from many threads; `advance` and `delete` return when the change is on disk."""
+    """All cursors of a broker. Thread-safe; `advance` and `delete` return when the change is on disk."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -66,7 +66,7 @@ class Cursors:
         return [bookmark.described(name, spans) for name, bookmark in bookmarks]
 
     def get(self, name: str) -> Cursor:
-        """One cursor; CursorNotFound when there is none of that name."""
+        """One cursor; CursorNotFound if there is none with this name."""
         with self._lock:
             bookmark = self._bookmarks.get(name)
         if bookmark is None:
@@ -78,8 +78,8 @@ class Cursors:
     ) -> Cursor:
         """Set the next offset to read of some streams (`EVENTS` is one), forward or back; the others stay.
 
-        The cursor is made if it is new. NotFound for a stream that is not there, OutOfRange for an offset beyond its end,
-        ResourceExhausted for a new one where there are too many, and whatever the caller's check raises if it holds.
+        The cursor is created if it is new. NotFound for a missing stream, OutOfRange for an offset beyond its end,
+        ResourceExhausted for a new cursor if there are too many, and the errors of the caller's check if it holds.
         """
         name = check_name(name, "cursor")
         if holds is not None and type(holds) is not bool:
@@ -93,7 +93,7 @@ class Cursors:
             if moved.holds or (known is not None and known.holds):
                 caller.check_hold(moved.places)
             self._bookmarks[name] = moved
-            # When only the time is new, the file can wait for something that matters.
+            # If only the time is new, the file is not written yet.
             is_news = known is None or (moved.places, moved.holds) != (known.places, known.holds)
             self._changes += is_news
             mine = self._changes
@@ -103,7 +103,7 @@ class Cursors:
         return moved.described(name, self._spans(moved.places))
 
     def delete(self, name: str, *, caller: CursorOwner = ANY_HOLDER) -> None:
-        """Forget a cursor, and let go of what it held; CursorNotFound when there is none of that name."""
+        """Delete a cursor and release the log that it held; CursorNotFound if there is none with this name."""
         with self._lock:
             known = self._bookmarks.get(name)
             if known is None:
@@ -117,17 +117,17 @@ class Cursors:
         self._write(mine)
 
     def held(self, stream: Stream) -> Ranges:
-        """What of a stream has to stay in the log because a cursor waits to read it."""
+        """The offsets of a stream that stay in the log because a cursor holds them."""
         start = self._held.get(stream.number)
         return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
 
     def holding(self) -> dict[str, int]:
-        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log forever."""
+        """The cursors that hold the log, with the time of their last change: an abandoned one holds it forever."""
         with self._lock:
             return {name: bookmark.updated_at for name, bookmark in self._bookmarks.items() if bookmark.holds}
 
     def _hold(self) -> None:
-        """Work out what is held. Call it with the lock held."""
+        """Compute what is held. Call it with the lock held."""
         self._held = held(self._bookmarks.values())
         self._broker.journal.hold_events(self._held.get(0))
 
@@ -143,12 +143,12 @@ class Cursors:
         return event_span(*self._view.event_range()) if stream == EVENTS else self._view.span(stream)
 
     def _spans(self, streams: Mapping[str, Place] | None = None) -> dict[str, StreamSpan]:
-        """All streams by name, or some of them as far as they are there."""
+        """All streams by name, or those of the given ones that exist."""
         spans = {span.stream: span for span in self._view.spans() if streams is None or span.stream in streams}
         return {**spans, EVENTS: event_span(*self._view.event_range())}
 
     def _write(self, change: int) -> None:
-        """Return when a change is on disk. A caller that comes while another writes is often served by the same file."""
+        """Return when a change is on disk. Callers that come while the file is written often share one write."""
         if self._file is None:
             return
         with self._pen:
@@ -156,7 +156,7 @@ class Cursors:
                 return
             spans = self._spans()
             with self._lock:
-                # What was deleted is forgotten on this occasion.
+                # Deleted streams are dropped here.
                 self._bookmarks = {name: bookmark.present(spans) for name, bookmark in self._bookmarks.items()}
                 body, changes = msgspec.json.encode(self._bookmarks), self._changes
             try:
@@ -167,7 +167,7 @@ class Cursors:
 
 
 def load(file: Path) -> dict[str, StoredCursor]:
-    """The cursors in a file, by name; none if there is no file. CorruptLog if it is damaged."""
+    """The cursors in a file, by name; none if there is no file. CorruptLog if the file is damaged."""
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def load(file: Path) -> dict[str, StoredCursor]:
         raise CorruptLog(str(file.parent), FILE, error.strerror or "cannot be read") from error
     head, _, body = raw.partition(b"\n")
     if head != _HEAD + b"%08x" % zlib.crc32(body):
-        problem = "the checksum does not fit the bytes" if head.startswith(_HEAD) else f"it begins with {raw[:40]!r}"
+        problem = "the checksum does not match" if head.startswith(_HEAD) else f"it begins with {raw[:40]!r}"
         raise _damaged(file, problem)
     try:
         return _decode(body)
@@ -186,5 +186,5 @@ def load(file: Path) -> dict[str, StoredCursor]:
 
 def _damaged(file: Path, problem: str) -> CorruptLog:
     error = CorruptLog(str(file.parent), FILE, problem)
-    error.hint = f"move {file.name} away: readers set their cursors again, but what they hold may leave the log until then"
+    error.hint = f"move {file.name} away: readers set their cursors again, but until then the log does not keep what they held"
     return error

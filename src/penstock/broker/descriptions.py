@@ -1,4 +1,4 @@
-"""Topics, queues and their messages as the values that users get."""
+"""Converts topics, queues and their messages to the values that users get."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subscription_spec(queue: QueueDescription) -> SubscriptionSpec:
 
 
 def delivery(queue: QueueDescription, offset: int, message: StoredMessage, retry_count: int) -> Delivery:
-    """A stored message as a shell passes it on."""
+    """A stored message as APIs pass it on."""
     return Delivery(
         message_id(message.publish_at, queue.stream, offset),
         message.data,
@@ -41,7 +41,7 @@ def delivery(queue: QueueDescription, offset: int, message: StoredMessage, retry
 
 
 def queue_message(queue: QueueDescription, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
-    """A stored message as its consumer gets it."""
+    """A stored message as a consumer gets it."""
     data, content = message.data, message.content
     return QueueMessage(
         message_id(message.publish_at, queue.stream, offset),

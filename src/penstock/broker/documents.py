@@ -1,4 +1,4 @@
-"""Documents: small named values that a broker stores beside its streams, for whatever else has to survive a restart."""
+"""Documents: small named values that a broker stores beside its streams, for other state that must survive a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.values.message import Batch
 
 
 class PendingPublish:
-    """A publish that is on its way to the disk."""
+    """A publish that is being written."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -27,14 +27,14 @@ class PendingPublish:
         self._event.set()
 
     def wait(self) -> None:
-        """Return when it is on disk, or raise what went wrong."""
+        """Return when it is on disk, or raise the error."""
         self._event.wait()
         if self._error is not None:
             raise self._error
 
 
 class Documents:
-    """The documents of a broker whose names start with a prefix; callers leave the prefix out. Safe for several threads."""
+    """The documents of a broker whose names start with a prefix, which callers omit. Thread-safe."""
 
     def __init__(self, broker: Broker, prefix: str) -> None:
         self._broker = broker
@@ -46,25 +46,25 @@ class Documents:
             return self._broker.catalog.documents.get(self._prefix + name)
 
     def all(self, start: str = "") -> dict[str, bytes]:
-        """Return the documents whose names begin with `start`, by name. It looks at every document of the broker."""
+        """Return the documents whose names begin with `start`, by name. It examines all documents of the broker."""
         with self._broker.lock:
-            documents = [*self._broker.catalog.documents.items()]  # filtering takes longer than others should wait
+            documents = [*self._broker.catalog.documents.items()]  # not under the lock: filtering takes too long
         skipped, beginning = len(self._prefix), self._prefix + start
         return {name[skipped:]: body for name, body in documents if name.startswith(beginning)}
 
     def keep(self, name: str, body: bytes) -> None:
-        """Store a document in place of the one before; on disk when it returns."""
+        """Store a document, replacing an earlier one; it is on disk on return."""
         self._broker.change(lambda catalog, now: catalog.keep_document(self._prefix + name, body, now))
 
     def drop(self, name: str) -> None:
-        """Delete a document, if it exists; on disk when it returns."""
+        """Delete a document, if it exists; this is on disk on return."""
         self._broker.change(lambda catalog, now: catalog.drop_document(self._prefix + name, now))
 
     def publish(self, stream: StreamDescription, batch: Batch, name: str, body: bytes) -> PendingPublish | None:
         """Publish messages and store a document in one commit, so that a crash leaves both or neither.
 
-        Returns what to wait for; None where there is no disk to wait for. TopicNotFound, also from the wait, if the stream was
-        deleted; one that was created again under its name is another one.
+        Returns an object to wait for; None for a broker in memory. TopicNotFound, also from the wait, if the stream was deleted,
+        even if it was recreated.
         """
         broker = self._broker
 

@@ -1,7 +1,7 @@
 """Readers of a topic's log in an event loop: from memory if the messages are there, else from the journal in a thread.
 
-`read_part` reads a part of a range. `LogFollower` follows the end of a log. Neither of them takes part in delivery: no leases, no
-acknowledgements, and nobody keeps messages in the log for them.
+`read_part` reads a part of a range. `LogFollower` follows the end of a log. They use no leases and no acknowledgements, and do
+not keep messages in the log.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage
 
 RETRY_SECONDS = 1.0
-"""How soon a follower looks again for a topic that does not exist, and at a log that cannot be read."""
+"""The delay before a follower retries for a topic that does not exist or a log that cannot be read."""
 
 
 class ReadLimits(NamedTuple):
-    """How much is read at once. A message that is larger by itself is read alone."""
+    """How much is read at once. A larger message is read alone."""
 
     max_messages: int
     max_bytes: int
 
     def count(self, messages: list[StoredMessage]) -> int:
-        """Return how many of these messages are one part."""
+        """Return how many of these messages make one part."""
         size = 0
         for count, message in enumerate(messages[: self.max_messages]):
             size += message.size
@@ -64,11 +64,11 @@ def _load(journal: Journal, number: int, start: int, stop: int, part: ReadLimits
 
 
 class LogFollower(ABC):
-    """Follows the log of a topic: each message once and in order, as soon as it is durable. All methods belong to the event loop.
+    """Follows the log of a topic: each message once and in order, as soon as it is durable. Call all methods in the event loop.
 
-    A topic that is deleted and created again has another log, which is followed from its beginning. While there is no topic, the
-    follower looks for one every `RETRY_SECONDS`; whoever creates it may call `look`. Several commits wake it once, and it
-    delivers one part at a time, so that others have their turn.
+    A topic that is deleted and recreated has a new log, which is followed from its beginning. While there is no topic, the
+    follower looks for it every `RETRY_SECONDS`; the creator may call `look`. Several commits wake it once, and it delivers one
+    part at a time, so that other tasks have their turn.
     """
 
     def __init__(self, aio: AsyncBroker, topic: str, part: ReadLimits) -> None:
@@ -77,21 +77,21 @@ class LogFollower(ABC):
         self._part = part
         self._callback = LoopCallback(self.look)
         self._stream: Stream | None = None
-        """The stream that is followed; None while there is none."""
+        """The stream that is followed, if any."""
         self._has_followed = False
         self._at = 0
         """The offset that is delivered next."""
         self._ahead: list[StoredMessage] = []
-        """What was read from the journal and is delivered next."""
+        """Messages from the journal that are delivered next."""
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
 
-    # ── what a subclass does with it ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── overridden by subclasses ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def attached(self, stream: StreamDescription, offset: int) -> None:
-        """A log is followed, from `offset` on."""
+        """Called when a log is followed, from `offset` on."""
 
     @abstractmethod
     def deliver(self, stream: int, first: int, messages: list[StoredMessage]) -> None:
@@ -99,17 +99,17 @@ class LogFollower(ABC):
 
     @abstractmethod
     def lost(self, count: int, offset: int) -> None:
-        """Messages left the log before they could be delivered; it continues at `offset`."""
+        """Called when messages left the log before they were delivered; it continues at `offset`."""
 
     @abstractmethod
     def replaced(self, *, exists: bool) -> None:
-        """The topic was deleted or, if it `exists`, has been created again."""
+        """Called when the topic was deleted or, if it `exists`, recreated."""
 
     @abstractmethod
     def failed(self, error: BaseException) -> None:
-        """The log could not be read; it is tried again."""
+        """Called when the log could not be read; this is retried."""
 
-    # ── for its owner ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the owner ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Follow the topic from its end on, or from its beginning if it is created later."""
@@ -121,7 +121,7 @@ class LogFollower(ABC):
             self._look_later()
 
     def stop(self) -> None:
-        """Deliver nothing more. Safe to call twice."""
+        """Stop delivering. Safe to call twice."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -131,7 +131,7 @@ class LogFollower(ABC):
             self._detach()
 
     def look(self) -> None:
-        """Deliver one part of what there is, and schedule the next look if there is more."""
+        """Deliver one part, and schedule the next if there is more."""
         if self._is_over or self._task is not None:
             return
         with self._broker.lock:
@@ -159,7 +159,7 @@ class LogFollower(ABC):
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _attach(self, stream: Stream, offset: int) -> None:
-        """Called with the lock held, so that no commit comes in between."""
+        """Called with the lock held, so that no commit can happen in between."""
         self._stream, self._at, self._ahead = stream, offset, []
         self._has_followed = True
         self._broker.notifier.add(stream.number, self._callback.notify)
@@ -171,7 +171,7 @@ class LogFollower(ABC):
             self._stream = None
 
     def _change(self, stream: Stream | None) -> None:
-        """Follow another stream than before, from its beginning, or none."""
+        """Follow another stream, from its beginning, or none."""
         before, has_followed = self._stream, self._has_followed
         lost = before.next_offset - self._at if before is not None else 0
         with self._broker.lock:
@@ -189,11 +189,11 @@ class LogFollower(ABC):
         self._ahead = await self._aio.call(_load, journal, stream.number, start, end, self._part)
         if self._ahead or self._stream is not stream:
             return
-        # The log does not hold the first message any more: continue behind what it has lost.
+        # The log does not have the first message any more: continue behind the lost ones.
         held = await self._aio.call(lambda: next(journal.summaries(stream.number, start, end), None))
         with self._broker.lock:
             if self._broker.catalog.topics.get(self.topic) is not stream:
-                return  # `_change` counts what was lost with it
+                return  # `_change` counts the messages that were lost with it
             self._at = max(start + 1, held.first if held is not None else end)
         self.lost(self._at - start, self._at)
 

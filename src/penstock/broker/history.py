@@ -15,15 +15,15 @@ from penstock.journal.core.events import Column, Event, Texts, spread
 from penstock.journal.journal import ReadableJournal
 
 Detail = dict[str, str | list[int] | list[str]]
-"""One text for all events of a record, or a number or text for each; an empty one says nothing."""
+"""One text for all events of a record, or a number or text for each; an empty one has no meaning."""
 
 
 MARGIN = 10 * SECOND
-"""How far before a message's publish time its life is looked for: a clock may have been set back a little."""
+"""How far before a message's publish time its events are searched, since a clock may have been set back a little."""
 
 
 class EventRow(msgspec.Struct, gc=False):
-    """One event. `stream` and `subscription` are numbers here; whoever shows them knows the names."""
+    """One event. `stream` and `subscription` are numbers; the caller looks up their names."""
 
     offset: int
     at: int
@@ -38,7 +38,7 @@ class EventRow(msgspec.Struct, gc=False):
 
 
 class EventRecord(msgspec.Struct, gc=False):
-    """What a record of the event log says of each of its events: one text for all of them, or something for each."""
+    """The fields of the events of one record: one text for all of them, or a value for each."""
 
     kind: str
     at: int
@@ -47,12 +47,12 @@ class EventRecord(msgspec.Struct, gc=False):
     offsets: Sequence[int] | None = None
     """The messages, one for each event; None for a single event that is not about a message."""
     published: Column | None = None
-    """When the messages were published; None where the log does not say."""
+    """When the messages were published; None if the log does not record it."""
     attempts: Column = 0
     consumer: Texts | None = None
     detail: Detail = {}
     names: Sequence[str] | None = None
-    """What the messages are called where they lie in no stream of this broker, one for each event."""
+    """The ids of messages that are in no stream of this broker, one for each event."""
 
     @property
     def count(self) -> int:
@@ -60,7 +60,7 @@ class EventRecord(msgspec.Struct, gc=False):
         return 1 if each is None else len(each)
 
     def cut(self, start: int, stop: int) -> EventRecord:
-        """Those events alone, counted from the first."""
+        """Only these events, counted from the first."""
         if (self.offsets is None and self.names is None) or (start <= 0 and stop >= self.count):
             return self
         part = slice(max(start, 0), stop)
@@ -75,13 +75,13 @@ class EventRecord(msgspec.Struct, gc=False):
         )
 
     def detail_of(self, index: int) -> dict[str, str]:
-        """What it says of one event beyond the columns."""
+        """The details of one event that are not in the columns."""
         each = ((name, value if isinstance(value, str) else value[index]) for name, value in self.detail.items())
         return {name: str(value) for name, value in each if value != ""}
 
 
 def record(event: Event, stream_of: Mapping[int, int]) -> EventRecord:  # noqa: PLR0911, PLR0912  # one case for each event
-    """What a record says. `stream_of` gives the stream of a queue's number."""
+    """The fields of a record. `stream_of` returns the stream of a queue's number."""
     at = event.at
     match event:
         case events.Published():
@@ -151,7 +151,7 @@ def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Eve
 
 
 def concerns(event: Event, stream: int, offset: int, stream_of: Mapping[int, int]) -> bool:
-    """Whether a record may speak of a message; cheaper than its rows."""
+    """Whether a record may mention a message; cheaper than its rows."""
     match event:
         case events.Published():
             return event.stream == stream and event.first <= offset < event.first + event.count
@@ -175,7 +175,7 @@ def concerns(event: Event, stream: int, offset: int, stream_of: Mapping[int, int
 
 
 def first_event(journal: ReadableJournal, publish_at: int) -> int:
-    """The offset in the event log behind which everything is that happened to a message published then."""
+    """The offset in the event log after which all events of a message published at this time are."""
     earliest, latest = journal.event_range()
     return earliest + bisect_left(range(earliest, latest), publish_at - MARGIN, key=partial(_happened_at, journal))
 
@@ -194,11 +194,11 @@ def life(journal: ReadableJournal, stream: int, offset: int, stream_of: Mapping[
 
 
 def life_of(journal: ReadableJournal, name: str, stream_of: Mapping[int, int]) -> list[EventRow]:
-    """The events of the message of an id: the broker's, or the one that the message itself gives to a router."""
+    """The events of the message with an id: the broker's, or the id that the message itself has for a router."""
     place = parse_message_id(name)
     if place is not None:
         found = life(journal, place[1], place[2], stream_of, first_event(journal, place[0]))
-        # The id of another broker may name a place here, too: what is there is somebody else's.
+        # The id of another broker may match a place here: the message there is another one.
         if any(row.message_id == name for row in found):
             return found
     found, before = [], []
@@ -206,7 +206,7 @@ def life_of(journal: ReadableJournal, name: str, stream_of: Mapping[int, int]) -
         if isinstance(event, events.Attempted) and name in event.ids:
             found += [row for row, one in zip(rows(first, event, stream_of), event.ids, strict=True) if one == name]
         if place is not None and concerns(event, place[1], place[2], stream_of):
-            # The clock was set back since, so that its events stand before those of its time.
+            # The clock was set back since, so its events are before those of its time.
             before += [row for row in rows(first, event, stream_of) if (row.stream, row.message_offset) == place[1:]]
     if any(row.message_id == name for row in before):
         return before
@@ -216,25 +216,25 @@ def life_of(journal: ReadableJournal, name: str, stream_of: Mapping[int, int]) -
 
 
 class LifeReader:
-    """Reads the life of a message step by step, and continues where it stopped: what happens later is found by later steps.
+    """Reads the events of a message step by step; later steps find later events.
 
-    The id is the broker's, which says where to begin, or the one that the message gives itself to a router.
+    The id is the broker's, which contains where to begin, or the id that the message itself has for a router.
     """
 
     def __init__(self, journal: ReadableJournal, name: str) -> None:
         self._journal, self._name = journal, name
         self.place = parse_message_id(name)
-        """When it was published, its stream and its offset; None while that is not known."""
+        """When it was published, its stream and its offset; None while they are not known."""
         self.rows: list[EventRow] = []
         self.start = self.position = journal.event_range()[0] if self.place is None else first_event(journal, self.place[0])
-        """Where reading began, and where it continues."""
+        """The offsets where reading began, and where it continues."""
         self.read_to = 0
-        """When the last event that was read happened."""
+        """The time of the last event that was read."""
         self._is_from_start = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that is in the log was read."""
+        """Whether the end of the log was reached."""
         return self.position >= self._journal.event_range()[1]
 
     @property
@@ -257,11 +257,11 @@ class LifeReader:
             elif isinstance(event, events.Attempted) and self._found_by_router(first, event, stream_of):
                 return  # it begins before this
         if not self.rows and self.is_complete and self.start > earliest and not self._is_from_start:
-            # The clock was set back since, so that its events stand before those of its time.
+            # The clock was set back since, so its events are before those of its time.
             self._is_from_start, self.start, self.position = True, earliest, earliest
 
     def _found_by_router(self, first: int, event: events.Attempted, stream_of: Mapping[int, int]) -> bool:
-        """Take what a router tried; whether that shows where the message is, so that its life can be read."""
+        """Add attempts of a router; returns whether they contain the message's place, so that its events can be read."""
         if self._name not in event.ids:
             return False
         index = event.ids.index(self._name)

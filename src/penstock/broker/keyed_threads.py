@@ -1,4 +1,4 @@
-"""Threads for code that users wrote: the calls of one key run one at a time, so that a slow one delays only its own key."""
+"""Threads for user code: the calls of one key run one at a time, so that a slow one delays only its own key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Call:
-    """A call that runs, or waits for its turn. `work` must not raise; `refuse` is called instead of it, if it never runs."""
+    """A call that runs, or waits for its turn. `work` must not raise; if it never runs, `refuse` is called instead."""
 
     __slots__ = ("_key", "_refuse", "_threads", "work")
 
@@ -30,7 +30,7 @@ class Call:
         self._refuse = refuse
 
     def give_up(self, max_wait: float = 0) -> None:
-        """Refuse the call if it still waits for earlier ones, which it did for `max_wait` seconds; otherwise do nothing."""
+        """Refuse the call if it still waits for earlier ones after `max_wait` seconds; otherwise do nothing."""
         if self._threads.remove(self._key, self):
             self._refuse(
                 ResourceExhausted(
@@ -45,16 +45,16 @@ class Call:
 
 
 class KeyedThreads:
-    """Runs blocking calls, those of one key one at a time and in order. Safe to use from every thread."""
+    """Runs blocking calls, those of one key one at a time and in order. Thread-safe."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Call]] = {}
-        """By key, what waits while another call of the key runs."""
+        """By key, the calls that wait while another call of the key runs."""
 
     def start(self, key: Hashable, work: Callable[[], None], refuse: Callable[[PenstockError], None]) -> Call:
-        """Have `work` called when the earlier calls of its key have returned."""
+        """Schedule `work` after the earlier calls of its key."""
         call = Call(self, key, work, refuse)
         with self._lock:
             waiting = self._waiting.get(key)
@@ -70,19 +70,19 @@ class KeyedThreads:
         return key in self._waiting
 
     def remove(self, key: Hashable, call: Call) -> bool:
-        """Forget a call that waits for its turn; False when it runs or has run."""
+        """Cancel a waiting call; False if it runs or has run."""
         with self._lock, suppress(KeyError, ValueError):
             self._waiting[key].remove(call)
             return True
         return False
 
     async def run(self, key: Hashable, max_wait: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns. ResourceExhausted when its turn does not come within `max_wait` seconds.
+        """Run a function and return its result. ResourceExhausted if its turn does not come within `max_wait` seconds.
 
-        A caller that is cancelled leaves at once; the next call of the key runs when the function has returned.
+        A caller that is cancelled returns at once; the next call of the key runs when the function has returned.
         """
         future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # a caller that leaves must not keep the outcome from being set
+        future.set_running_or_notify_cancel()  # a caller that leaves must not prevent the outcome from being set
 
         def work() -> None:
             try:
@@ -97,10 +97,10 @@ class KeyedThreads:
         finally:
             if timer is not None:
                 timer.cancel()
-            call.give_up()  # does something only for a caller that was cancelled
+            call.give_up()  # has an effect only if the caller was cancelled
 
     def close(self) -> None:
-        """Refuse what waits and what comes; what runs finishes by itself."""
+        """Refuse waiting and new calls; running calls finish by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             left = [call for waiting in self._waiting.values() for call in waiting]

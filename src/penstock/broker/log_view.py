@@ -1,6 +1,6 @@
-"""What a log holds, by name, as of a moment: the same of a live broker and of a data directory that is only read.
+"""A read-only view of a log, by name: of a live broker, or of a data directory that is only read.
 
-Everything that reads ranges (`arrow`, the log API, `penstock.log`) asks a `LogView`, so that it need not know which it is.
+All readers of ranges (`arrow`, the log API, `penstock.log`) use a `LogView`, so they need not know which of the two it is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 MAX_STEPS = 100_000
-"""How many chunks one question may look at: a stream of small publishes has millions; a call returns what it found."""
+"""How many chunks one query examines at most: a stream of small publishes has millions. The call returns what it found so far."""
 EVENT_BYTES = 100
-"""What an event counts where bytes are shared out between streams."""
+"""The size of an event when bytes are shared between streams."""
 
 
 class LogNames(msgspec.Struct, frozen=True):
-    """What the numbers in the event log stand for, also those of what was deleted since."""
+    """The names for the numbers in the event log, also of deleted streams and queues."""
 
     streams: dict[int, str]
     """The names in the log."""
@@ -40,7 +40,7 @@ class LogNames(msgspec.Struct, frozen=True):
     """The stream of each queue."""
 
     def numbers(self, streams: Iterable[str]) -> dict[int, str]:
-        """The streams that have these names, or had them before they were deleted, by number; NotFound for a name unheard of."""
+        """The streams with these names, also deleted ones, by number; NotFound for an unknown name."""
         wanted = dict.fromkeys(streams)
         found = {number: name for number, name in self.streams.items() if name in wanted}
         unknown = wanted.keys() - set(found.values())
@@ -50,7 +50,7 @@ class LogNames(msgspec.Struct, frozen=True):
 
 
 class LogView(Protocol):
-    """A log to read from. Every answer is as of the moment it is given; offsets only ever grow."""
+    """A log to read from. Results are as of the time of the call; offsets only grow."""
 
     @property
     def journal(self) -> ReadableJournal:
@@ -60,17 +60,17 @@ class LogView(Protocol):
         """All streams."""
 
     def span(self, name: str) -> StreamSpan:
-        """The stream of that name in the log; NotFound when there is none."""
+        """The stream with this name in the log; NotFound if there is none."""
 
     def event_range(self) -> tuple[int, int]:
-        """The offsets of the oldest event kept and of the next one to come."""
+        """The offsets of the oldest event in the log and of the next one."""
 
     def names(self) -> LogNames:
-        """What the numbers in the event log stand for."""
+        """The names for the numbers in the event log."""
 
 
 class BrokerLog:
-    """The log of a live broker, under the broker's own names."""
+    """The log of a live broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -90,7 +90,7 @@ class BrokerLog:
             return _span_of(self._stream(name))
 
     def stream(self, name: str) -> StreamDescription:
-        """The stream of that name, described for a writer."""
+        """The stream with this name, described for a writer."""
         with self._broker.lock:
             return self._stream(name).describe()
 
@@ -101,13 +101,13 @@ class BrokerLog:
         return catalog.topic(plain) if kind == TOPIC else catalog.work_stream(plain)
 
     def find(self, name: str) -> StreamSpan:
-        """The stream of a topic or work queue by its plain name; `topic:x` and `queue:x` say which where both exist."""
+        """The stream of a topic or work queue by its plain name; `topic:x` and `queue:x` select one if both exist."""
         with self._broker.lock:
             is_queue = name in self._broker.catalog.work_queues and name not in self._broker.catalog.topics
             return self.span(f"{QUEUE}:{name}" if is_queue else name)
 
     def written_at(self, name: str, offset: int) -> int | None:
-        """When the message at an offset of a stream was published, or the event happened; None: the log does not hold it.
+        """When the message at an offset was published, or the event happened; None if the log does not have it.
 
         It may read the disk, but no message.
         """
@@ -117,18 +117,18 @@ class BrokerLog:
             return self._broker.window.published_at(self._stream(name), offset)
 
     def event_range(self) -> tuple[int, int]:
-        """As far as the events are written down, which may be a moment behind what has happened."""
+        """The range of the written events, which may be slightly behind the current state."""
         return self._broker.journal.event_range()
 
     def names(self) -> LogNames:
-        """What the numbers in the event log stand for."""
+        """The names for the numbers in the event log."""
         with self._broker.lock:
             catalog = self._broker.catalog
             return names_of(catalog.streams.values(), catalog.queues.values(), catalog.deleted_resources)
 
 
 def _span_of(stream: Stream) -> StreamSpan:
-    """What there is of a live stream. Call it with the broker's lock held."""
+    """The range of a live stream. Call it with the broker's lock held."""
     return StreamSpan(
         stream_name(stream.kind, stream.name), stream.number, stream.earliest, stream.next_offset, stream.published_at
     )
@@ -147,7 +147,7 @@ class _Queue(Protocol):
 
 
 def names_of(streams: Iterable[_Stream], queues: Iterable[_Queue], deleted_resources: Mapping[int, DeletedResource]) -> LogNames:
-    """What the numbers of these stand for."""
+    """The names for the numbers of these streams and queues."""
     names = LogNames({}, {}, {})
     for number, gone in deleted_resources.items():
         if gone.kind != SUBSCRIPTION:
@@ -162,7 +162,7 @@ def names_of(streams: Iterable[_Stream], queues: Iterable[_Queue], deleted_resou
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """(kind, name) of a stream's name in the log: the reverse of `stream_name`."""
+    """(kind, name) of a stream's name in the log: the inverse of `stream_name`."""
     if isinstance(name, str):
         kind, _, plain = name.partition(":")
         if kind in {TOPIC, QUEUE} and plain:
@@ -171,13 +171,13 @@ def kind_of(name: str) -> tuple[str, str]:
 
 
 def not_found(name: str) -> NotFound:
-    """The error that says that there is no stream of that name in the log."""
+    """The error for a name without a stream in the log."""
     kind, plain = kind_of(name)
     return TopicNotFound(plain) if kind == TOPIC else QueueNotFound(plain)
 
 
 def current(view: LogView, span: StreamSpan) -> StreamSpan:
-    """A stream as it is now, when it is still the one of a span."""
+    """The current state of a stream, if it is still the one of a span."""
     now = view.span(span.stream)
     if now.number != span.number:
         raise StreamReplaced(span.stream, now.number, span.number)
@@ -185,7 +185,7 @@ def current(view: LogView, span: StreamSpan) -> StreamSpan:
 
 
 def check_range(stream: str, start: int, stop: int, earliest: int, latest: int) -> None:
-    """Refuse a range that the log does not hold as a whole."""
+    """Refuse a range that the log does not have completely."""
     for name, value in (("start", start), ("stop", stop)):
         if type(value) is not int:
             raise InvalidArgument.of(name, value, "an offset, a whole number")
@@ -194,7 +194,7 @@ def check_range(stream: str, start: int, stop: int, earliest: int, latest: int) 
 
 
 def select(view: LogView, names: Sequence[str] | None = None, pattern: str | None = None) -> list[StreamSpan]:
-    """The named streams (NotFound for one that is missing), those that match a pattern as a whole, or all; by name."""
+    """The named streams (NotFound for a missing one), those whose whole name matches a pattern, or all; by name."""
     if names is not None and pattern is not None:
         raise InvalidArgument("names and pattern are both given, expected at most one of them")
     if names is not None:
@@ -209,7 +209,7 @@ def select(view: LogView, names: Sequence[str] | None = None, pattern: str | Non
 
 
 def offsets_at(view: LogView, times: Mapping[str, int]) -> dict[str, int]:
-    """For every stream the first offset published at or after an instant; its end when there is none. `EVENTS` is one."""
+    """For every stream, `EVENTS` too, the first offset published at or after an instant; its end if there is none."""
     found: dict[str, int] = {}
     for name, at in times.items():
         if name == EVENTS:
@@ -227,9 +227,9 @@ def _happened_at(view: LogView, offset: int) -> int:
 
 
 def _published_at(view: LogView, number: int, offset: int) -> int:
-    """When a message was published; 0 when it has just left the log, which the older ones do first."""
+    """When a message was published; 0 if it has just left the log, since older messages leave first."""
     if view.journal.is_durable:
-        # All messages of a chunk on disk came in one commit, at one instant.
+        # All messages of a chunk on disk were published in one commit, at one instant.
         return next((summary.published_at for summary in view.journal.summaries(number, offset, offset + 1)), 0)
     for summary, chunk in view.journal.read(number, offset, offset + 1):
         return chunk.published[offset - summary.first] if chunk.published is not None else summary.published_at
@@ -237,14 +237,14 @@ def _published_at(view: LogView, number: int, offset: int) -> int:
 
 
 def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-    """How far a reader gets with this many bytes, shared fairly between the streams; one message of each at the least.
+    """The offsets that a reader reaches with this many bytes, shared fairly between the streams, at least one message of each.
 
-    Less far where that would take more than `MAX_STEPS` looks at chunks: a repeated call gets further.
+    It stops earlier after `MAX_STEPS` chunks: call it again to continue.
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidArgument.of("max_bytes", max_bytes, "a whole number of bytes, at least 1")
     ends = dict(starts)
-    # Whoever has taken least is next, and takes no more than a fair share at once.
+    # The stream with the least bytes so far is next, for at most a fair share at once.
     share, left = max(max_bytes // max(len(ends), 1), 1), max_bytes
     waiting: list[tuple[int, int, str, Iterator[tuple[int, int]]]] = []
     for turn, (name, start) in enumerate(starts.items()):
@@ -268,7 +268,7 @@ def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dic
 
 
 def _steps(view: LogView, name: str, start: int, share: int) -> Iterator[tuple[int, int]]:
-    """(end, bytes) of one step after the other through a stream: chunks, or parts of a chunk that is larger than a share."""
+    """(end, bytes) of each step through a stream: chunks, or parts of a chunk that is larger than a share."""
     if name == EVENTS:
         earliest, latest = view.event_range()
         check_range(name, start, latest, earliest, latest)

@@ -1,7 +1,7 @@
 """What exists in a broker, for other packages: every function takes the lock itself and returns values that do not change.
 
-What is due does not happen first, so that an event loop can ask: call `Broker.catch_up` or `AsyncBroker.advance` before, where
-that matters.
+They do not process due work first, so that an event loop can call them: if that matters, call `Broker.catch_up` or
+`AsyncBroker.advance` before.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.values.policy import Overflow
 
 
 def topic(broker: Broker, name: str) -> StreamDescription:
-    """The topic of that name; TopicNotFound when there is none."""
+    """The topic with this name; TopicNotFound if there is none."""
     with broker.lock:
         return broker.catalog.topic(name).describe()
 
 
 def find_topic(broker: Broker, name: str) -> StreamDescription | None:
-    """The topic of that name, or None."""
+    """The topic with this name, or None."""
     with broker.lock:
         stream = broker.catalog.topics.get(name)
         return stream.describe() if stream is not None else None
@@ -34,27 +34,27 @@ def topics(broker: Broker) -> list[StreamDescription]:
 
 
 def find_stream(broker: Broker, number: int) -> StreamDescription | None:
-    """The topic, or the stream of a work queue, that has this number; None when it was deleted."""
+    """The topic, or the stream of a work queue, with this number; None if it was deleted."""
     with broker.lock:
         stream = broker.catalog.streams.get(number)
         return stream.describe() if stream is not None else None
 
 
 def subscription(broker: Broker, name: str) -> QueueDescription:
-    """The subscription of that name; SubscriptionNotFound when there is none."""
+    """The subscription with this name; SubscriptionNotFound if there is none."""
     with broker.lock:
         return broker.catalog.subscription(name).description
 
 
 def find_subscription(broker: Broker, name: str) -> QueueDescription | None:
-    """The subscription of that name, or None."""
+    """The subscription with this name, or None."""
     with broker.lock:
         queue = broker.catalog.subscriptions.get(name)
         return queue.description if queue is not None else None
 
 
 def subscriptions(broker: Broker, topic: str | None = None) -> list[QueueDescription]:
-    """All subscriptions, detached ones too; or those that are attached to a topic."""
+    """All subscriptions, also detached ones; or those attached to a topic."""
     with broker.lock:
         if topic is None:
             return [queue.description for queue in broker.catalog.subscriptions.values()]
@@ -63,21 +63,21 @@ def subscriptions(broker: Broker, topic: str | None = None) -> list[QueueDescrip
 
 
 def work_queue(broker: Broker, name: str) -> QueueDescription:
-    """The work queue of that name; QueueNotFound when there is none."""
+    """The work queue with this name; QueueNotFound if there is none."""
     with broker.lock:
         return broker.catalog.work_queue(name).description
 
 
 def work_queue_spec(broker: Broker, name: str) -> bytes:
-    """What a work queue was created with, as it is stored; QueueNotFound when there is none.
+    """The stored settings of a work queue; QueueNotFound if there is none.
 
-    Without the lock: it is one look into a dictionary, for every message that is published.
+    It takes no lock: it is one dictionary look-up, for every publish.
     """
     return broker.catalog.work_queue(name).spec
 
 
 def find_work_queue(broker: Broker, name: str) -> QueueDescription | None:
-    """The work queue of that name, or None."""
+    """The work queue with this name, or None."""
     with broker.lock:
         queue = broker.catalog.work_queues.get(name)
         return queue.description if queue is not None else None
@@ -96,7 +96,7 @@ def queue_names(broker: Broker) -> dict[int, str]:
 
 
 def snapshot(broker: Broker, name: str) -> SnapshotDescription:
-    """The snapshot of that name; SnapshotNotFound when there is none."""
+    """The snapshot with this name; SnapshotNotFound if there is none."""
     with broker.lock:
         return _snapshot(broker, name, broker.catalog.snapshot(name))
 
@@ -107,13 +107,13 @@ def snapshots(broker: Broker) -> list[SnapshotDescription]:
 
 
 def document(broker: Broker, name: str) -> bytes | None:
-    """What another package has stored under a name, or None."""
+    """The document that another package has stored under a name, or None."""
     with broker.lock:
         return broker.catalog.documents.get(name)
 
 
 def document_names(broker: Broker, prefix: str) -> list[str]:
-    """The names that begin with a prefix, of what other packages have stored."""
+    """The names of documents of other packages that begin with a prefix."""
     with broker.lock:
         return [name for name in broker.catalog.documents if name.startswith(prefix)]
 

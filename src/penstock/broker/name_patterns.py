@@ -1,4 +1,4 @@
-"""Names that fit a pattern: by RE2, which Arrow brings along, whose time grows with the text alone, whatever the pattern is."""
+"""Matches names with patterns, by RE2, which is part of Arrow: its time is linear in the text, whatever the pattern is."""
 
 from __future__ import annotations
 

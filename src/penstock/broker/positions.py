@@ -1,8 +1,8 @@
-"""Where a subscription stands, and how it is moved: created at an offset, or moved to an offset, a time or a snapshot.
+"""The position of a subscription: creating one at an offset, and moving one to an offset, a time or a snapshot.
 
-What lies before the new position is settled, what lies after is available again, as far as it may be: everything the log
-still has with `retain_acked_messages`, everything within the topic's own retention, everything since a snapshot; and always
-what was never settled.
+Messages before the new position are settled. Messages after it are available again if they were never settled, if the log has
+them and the subscription has `retain_acked_messages`, if they are within the topic's own retention, or if they came after a
+snapshot.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from penstock.values.subscription import SubscriptionSpec
 
 
 def subscribe_from(broker: Broker, name: str, topic: str, options: SubscriptionOptions, start: int) -> None:
-    """Create a subscription that receives everything from an offset of its topic's log on. Returns when that is durable.
+    """Create a subscription that receives all messages from an offset of its topic's log on. It is durable on return.
 
-    It is one change: no message is published, expires or leaves the log between the creation and the move to the offset.
+    It is one change: no message is published, expires or leaves the log between the creation and the seek.
     """
     options = as_plain(options)
     policy, spec = subscription_policy(options, durable=broker.is_durable), SubscriptionSpec(topic, options)
@@ -52,7 +52,7 @@ def subscribe_from(broker: Broker, name: str, topic: str, options: SubscriptionO
 def seek(
     broker: Broker, subscription: str, *, at: int | None = None, offset: int | None = None, snapshot: str | None = None
 ) -> None:
-    """Move a subscription to an instant, an offset or a snapshot; ends every lease. Returns when that is durable."""
+    """Move a subscription to an instant, an offset or a snapshot, and end all its leases. This is durable on return."""
     with broker.present() as now:
         broker.check_healthy()
         queue, unsettled, high = _sought(broker, subscription, now, at=at, offset=offset, snapshot=snapshot)
@@ -61,9 +61,9 @@ def seek(
 
 
 class SeekPreview(NamedTuple):
-    """What a seek would change: how many messages it would settle, and how many settled ones it would deliver again.
+    """The effect of a seek: how many messages it would settle, and how many settled ones it would redeliver.
 
-    Where a filter is still to be asked, `redelivers` is the most.
+    With a filter, `redelivers` is an upper bound.
     """
 
     settles: int
@@ -73,7 +73,7 @@ class SeekPreview(NamedTuple):
 def preview_seek(
     broker: Broker, subscription: str, *, at: int | None = None, offset: int | None = None, snapshot: str | None = None
 ) -> SeekPreview:
-    """What `seek` would do now. It changes nothing."""
+    """The effect that `seek` would have now. It changes nothing."""
     with broker.present() as now:
         queue, unsettled, high = _sought(broker, subscription, now, at=at, offset=offset, snapshot=snapshot)
         before, end = queue.unsettled(), broker.catalog.streams[queue.stream].next_offset
@@ -88,12 +88,12 @@ def _count(ranges: Ranges) -> int:
 def _sought(
     broker: Broker, subscription: str, now: int, *, at: int | None, offset: int | None, snapshot: str | None
 ) -> tuple[Queue, Ranges, int]:
-    """(queue, what is unsettled below, the offset from which on all is) of a seek. Call it with the lock held."""
+    """(queue, unsettled offsets below, offset from which on all are unsettled) of a seek. Call it with the lock held."""
     queue, stream = attached(broker.catalog, subscription)
     if snapshot is not None:
         position = broker.catalog.snapshot(snapshot)
         if position.stream != stream.number:
-            raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
+            raise FailedPrecondition(f"snapshot {snapshot!r} belongs to another topic than {subscription!r}")
     else:
         target = offset if offset is not None else offset_at(broker, stream, at or 0)
         if target > stream.next_offset:
@@ -114,7 +114,7 @@ def _sought(
 def take_snapshot(
     catalog: Catalog, name: str, subscription: str, now: int, *, spec: bytes = b"", expires_at: int | None = None
 ) -> events.SnapshotTaken:
-    """Keep a subscription's position under a name."""
+    """Store a subscription's position under a name."""
     queue, stream = attached(catalog, subscription)
     if name in catalog.snapshots:
         raise AlreadyExists("Snapshot", name)
@@ -128,12 +128,12 @@ def attached(catalog: Catalog, subscription: str) -> tuple[Queue, Stream]:
     """A subscription and the stream of its topic."""
     queue = catalog.subscription(subscription)
     if queue.detached:
-        raise FailedPrecondition(f"Subscription {subscription!r} is detached: its topic was deleted, or it was cut off from it")
+        raise FailedPrecondition(f"Subscription {subscription!r} is detached: its topic was deleted, or it was detached from it")
     return queue, catalog.streams[queue.stream]
 
 
 def offset_at(broker: Broker, stream: Stream, at: int) -> int:
-    """The first offset whose message was published at an instant or later."""
+    """The first offset published at or after an instant."""
     low, high = stream.earliest, stream.next_offset
     while low < high:
         middle = (low + high) // 2
@@ -146,10 +146,10 @@ def offset_at(broker: Broker, stream: Stream, at: int) -> int:
 
 
 def _reachable(queue: Queue, stream: Stream, position: Position, floor: int) -> tuple[Ranges, int]:
-    """What a seek may make unsettled. From `floor` on, also what is settled; before, only with `retain_acked_messages`."""
+    """The offsets that a seek may make unsettled: settled ones from `floor` on, and before it with `retain_acked_messages`."""
     held = queue.unsettled()
     wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
-    # Below `earliest` the log has only what some queue holds; of that, this queue may count on its own.
+    # Below `earliest` the log has only what some queue holds; this queue can rely only on its own messages.
     lost = subtract([(0, stream.earliest)], held)
     if not queue.policy.retain_acked:
         reachable = merge([*held, *([(floor, stream.next_offset)] if floor < stream.next_offset else [])])
@@ -160,7 +160,7 @@ def _reachable(queue: Queue, stream: Stream, position: Position, floor: int) -> 
 
 
 def _matching(broker: Broker, queue: Queue, ranges: Ranges) -> Ranges:
-    """Those offsets whose messages pass a queue's filter. Call it with the lock held."""
+    """The offsets whose messages pass a queue's filter. Call it with the lock held."""
     wanted = Filter.parse(queue.policy.filter)
     matched = []
     for start, stop in ranges:
@@ -171,7 +171,7 @@ def _matching(broker: Broker, queue: Queue, ranges: Ranges) -> Ranges:
 
 
 def _reposition(broker: Broker, queue: Queue, event: events.Seeked) -> None:
-    """Set a queue to another position, by the same path as a restart. Call it with the lock held."""
+    """Move a queue to another position, in the same way as a restart. Call it with the lock held."""
     image = queue.image()
     fold = Fold(image)
     fold.apply(event, {})

@@ -1,10 +1,10 @@
 """The one way into a topic: check the messages, apply the topic's schema and transforms, hand them to the writer.
 
-`publish` waits in a thread, `publish_async` in an event loop, and `publish_then` calls back. Which of them it is decides how a
-publish is handed in: a thread that waits may commit by itself, and a loop is woken once for all that were committed together.
+`publish` waits in a thread, `publish_async` in an event loop, and `publish_then` calls back. A thread that waits may commit by
+itself; a loop is woken once for all publishes that were committed together.
 
-Messages that have to pass a schema or transforms do so in threads, in the order in which they were published to their topic,
-and reach the log in that order. Nothing else waits for them.
+Schemas and transforms are applied in threads, in the order in which messages were published to their topic, and the messages
+reach the log in that order. Other messages do not wait for them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError
 from penstock.values.message import Batch, Message, accept, check_producer, summarize
 
 Find = Callable[[Catalog, str], Stream]
-"""What finds a stream by its name, such as `Catalog.topic`."""
+"""Finds a stream by its name, such as `Catalog.topic`."""
 
 
 def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message]) -> Placement:
-    """Publish messages, all or none; returns where they are when they are safe. Blocks."""
+    """Publish messages, all or none; returns their places once they are durable. Blocks."""
     now = broker.clock.now()
     batch = accept(messages, now)
     if now >= broker.next_due:
@@ -62,9 +62,9 @@ async def publish_async(
     *,
     origin: tuple[str, int] | None = None,
 ) -> Placement:
-    """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing.
+    """The same for an event loop, without blocking it. With an `origin`, a repeated request adds nothing.
 
-    A batch is taken as it is: `accept_typed` has checked it, or a client of this process where it was published.
+    A batch is not checked again: `accept_typed`, or a client in this process, has checked it.
     """
     broker, now = aio.broker, aio.advance()
     if isinstance(messages, Batch):
@@ -95,7 +95,7 @@ async def publish_async(
         return (await future).placed()
     finally:
         timer.cancel()
-        call.give_up()  # does something only for a caller that was cancelled
+        call.give_up()  # has an effect only if the caller was cancelled
 
 
 def publish_then(
@@ -105,9 +105,9 @@ def publish_then(
     messages: Sequence[Message],
     done: Callable[[Ticket], None],
 ) -> None:
-    """The same, and `done` is called with the ticket: in this thread or another. It must return at once and must not fail.
+    """The same with a callback: `done` is called with the ticket, in any thread. It must return at once and must not fail.
 
-    Messages wait for earlier ones of their topic as long as that takes: the caller limits how many it has under way.
+    Messages wait for earlier ones of their topic without a limit: the caller limits how many it has in flight.
     """
     now = broker.clock.now()
     batch = accept(messages, now)
@@ -130,7 +130,7 @@ def publish_then(
 
 
 def originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
-    """A batch that a producer can repeat as a whole, if it says who and which one it is."""
+    """A batch, idempotent if the producer gives its id and a sequence."""
     if origin is not None and batch.producers is None:
         batch.producers = [check_producer(*origin, "origin"), *[None] * (len(batch.messages) - 1)]
         batch.is_whole = True
@@ -138,12 +138,12 @@ def originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
 
 
 def dropped(topic: str) -> FailedPrecondition:
-    """For APIs that answer with an offset: a message that a transform dropped has none."""
+    """The error of APIs that return an offset for a message that a transform dropped."""
     return FailedPrecondition(f"a transform of topic {topic!r} dropped the message", hint="see the topic's transforms")
 
 
 def _start(broker: Broker, ticket: Ticket, stream: Stream, batch: Batch) -> Call:
-    """Have a publish pass its topic's rules, then have it committed. Call it with the lock held."""
+    """Apply the topic's rules to a publish, then commit it. Call it with the lock held."""
 
     def done(outcome: Passed | PenstockError) -> None:
         if isinstance(outcome, PenstockError):
@@ -163,14 +163,14 @@ def _start(broker: Broker, ticket: Ticket, stream: Stream, batch: Batch) -> Call
 
 
 def _kept(batch: Batch, passed: Passed) -> tuple[Batch, list[int] | None]:
-    """What is left of a batch, and which of its messages were dropped."""
+    """The rest of a batch, and which of its messages were dropped."""
     places = [index for index, message in enumerate(passed) if message is not None]
     dropped = [index for index, message in enumerate(passed) if message is None] or None
     if not places:
         return Batch([], 0, None, False), dropped
     kept = summarize([message for message in passed if message is not None])
     if batch.producers is not None:
-        # What makes a repeat known: of a batch as a whole the first message has it, whichever that is now.
+        # The first message of a batch, whichever that is now, has the sequence that identifies a repeat.
         first = batch.producers[0] if batch.is_whole else batch.producers[places[0]]
         kept.producers = [first, *(batch.producers[index] for index in places[1:])]
         kept.is_whole = batch.is_whole

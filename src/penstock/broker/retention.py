@@ -1,9 +1,10 @@
-"""What leaves the log, and when.
+"""Retention: what leaves the log, and when.
 
-A chunk of messages leaves when it is older than the retention of its stream and no queue holds any of it: unsettled, or in a
-list of dead letters. What a deleted stream left goes at once. Events leave when they are older than the longest retention and
-the checkpoint has made them unnecessary. In memory, a stream that exceeds `HISTORY_BYTES` also sheds its oldest settled messages.
-What a cursor that holds has still to read stays in any case. The names of what was deleted leave after the last event of it.
+A chunk of messages leaves the log when it is older than the retention of its stream and no queue holds any of its messages, as
+unsettled or as a dead letter. The log of a deleted stream is removed at once. Events leave when they are older than the longest
+retention and the checkpoint has made them unnecessary. In memory, a stream that exceeds `HISTORY_BYTES` also drops its oldest
+settled messages. Messages that a cursor holds always stay. The names of deleted streams and queues are kept until their last
+event has left.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ RETENTION = 7 * DAY
 INTERVAL = 60 * SECOND
 HISTORY_BYTES = 64 * 1024 * 1024
 LARGE_INTERVAL = SECOND
-"""How often streams that exceed it are asked how much of them is settled."""
+"""How often streams that exceed it are checked for settled messages."""
 DRIFT = 3_600 * SECOND
-"""The clock may have been set back by so much while events were written."""
+"""How far the clock may have been set back while events were written."""
 PART = 1_000
-"""How many chunks are removed at once, so that publishers need not wait long."""
+"""How many chunks are removed at once, so that publishers do not wait long."""
 
 
 class Retention:
-    """Looks over all streams once a minute; in memory also after every this many bytes."""
+    """Checks all streams once a minute; in memory also after every `HISTORY_BYTES`."""
 
     def __init__(self, broker: Broker, write_pending: Callable[[], bool]) -> None:
         self._broker = broker
         self._write_pending = write_pending
         self.due_at = 0
-        """When the streams are looked over next; at once when the clock is set back."""
+        """The time of the next check; now, if the clock was set back."""
         self._warn_at = 0
-        """When a warning is repeated about cursors that look forgotten."""
+        """When the warning about cursors that look abandoned is repeated."""
         self._large: dict[Stream, tuple[int, int]] = {}
-        """In memory: streams that exceed the bound, with what was settled after the last look, and when to look anyway."""
+        """In memory: streams over the bound, with the bytes settled at the last check, and the latest time of the next check."""
 
     def run(self, now: int) -> None:
-        """Trim what is over. Cheap when it is not yet time."""
+        """Remove what retention allows. Cheap if it is not time yet."""
         if not self.is_due(now):
             return
         self.due_at = now + INTERVAL
@@ -71,7 +72,7 @@ class Retention:
         return not self.due_at - INTERVAL <= now < self.due_at
 
     def _warn(self, now: int) -> None:
-        """Say once a day which cursors hold what nobody seems to read: the log grows until somebody deletes them."""
+        """Warn once a day of abandoned cursors: the log grows until they are deleted."""
         if now < self._warn_at:
             return
         self._warn_at = now + DAY
@@ -79,11 +80,13 @@ class Retention:
             if now - updated_at >= RETENTION:
                 days = (now - updated_at) // DAY
                 log.warning(
-                    "the cursor %r was not set for %d days and still holds the log: delete it if it is no more", name, days
+                    "the cursor %r was not set for %d days and still holds the log: delete it if it is not used any more",
+                    name,
+                    days,
                 )
 
     def _forget_deleted_resources(self, now: int) -> None:
-        """No event that is kept speaks of what was deleted before the oldest of them."""
+        """Forget what was deleted before the oldest event that is kept."""
         journal, catalog = self._broker.journal, self._broker.catalog
         if catalog.deleted_resources:
             earliest, _ = journal.event_range()
@@ -92,7 +95,7 @@ class Retention:
                 catalog.forget_deleted_resources(oldest - DRIFT)
 
     def _drop_deleted(self) -> None:
-        """What deleted streams left goes, a part at a time."""
+        """Remove the log of deleted streams, a part at a time."""
         journal = self._broker.journal
         with self._broker.lock:
             deleted = [number for number in journal.streams() if number not in self._broker.catalog.streams]
@@ -103,21 +106,21 @@ class Retention:
                     journal.trim(number, firsts[start : start + PART])
 
     def shed(self, stream: Stream) -> None:
-        """In memory: a stream has grown; when it is large, let the oldest settled messages go."""
+        """In memory: after a stream has grown, drop its oldest settled messages if it is too large."""
         if stream.pages.size >= HISTORY_BYTES:
             self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
         if stream.pages.size < HISTORY_BYTES:
             stream.shed_at = HISTORY_BYTES
             self._large.pop(stream, None)
             return
-        # What is not settled stays: look again when there is as much again, or when it is settled.
+        # Unsettled messages stay: check again when as much was added, or when they are settled.
         stream.shed_at = stream.pages.size + HISTORY_BYTES // 2
         now = self._broker.clock.now()
         self._large[stream] = _settled(stream), now + INTERVAL
         self._broker.look_at(now, now + LARGE_INTERVAL)
 
     def trim_large(self, now: int) -> None:
-        """In memory: shed the streams that are too large of which much was settled since. Call it with the lock held."""
+        """In memory: trim too large streams of which much was settled since. Call it with the lock held."""
         for stream, (settled, again_at) in list(self._large.items()):
             if self._broker.catalog.streams.get(stream.number) is not stream:
                 del self._large[stream]
@@ -129,7 +132,7 @@ class Retention:
             self._broker.look_at(now, now + LARGE_INTERVAL)
 
     def _trim(self, stream: Stream, *, before: int | None = None, excess: int | None = None) -> None:
-        """Remove free chunks that are old enough, or as many of the oldest as make up the excess."""
+        """Remove free chunks that are old enough, or the oldest ones up to the excess."""
         broker = self._broker
         old: list[Summary] = []
         for summary in broker.journal.summaries(stream.number, 0, stream.next_offset):
@@ -143,26 +146,26 @@ class Retention:
             gone = _free(held, old, excess)
             if not gone:
                 return
-            # From here on a seek cannot reach what is about to leave.
+            # From here on a seek cannot reach the removed messages.
             stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
             broker.window.forget(stream, merge((summary.first, summary.first + summary.count) for summary in gone))
-        # What settled these messages must be on disk before they leave it.
+        # The events that settled these messages must be on disk before the messages are removed.
         if self._write_pending():
             broker.journal.trim(stream.number, [summary.first for summary in gone])
 
 
 def stream_retention(stream: Stream) -> int:
-    """How long a stream keeps what is settled: a week, or as long as its most patient subscription."""
+    """How long a stream keeps settled messages: a week, or the longest retention of its subscriptions."""
     return max([RETENTION, stream.retention or 0, *(queue.policy.retention or 0 for queue in stream.queues)])
 
 
 def _settled(stream: Stream) -> int:
-    """The bytes in memory that may be free, without a look at each message: snapshots and cursors may hold some of them."""
+    """An upper bound of the bytes in memory that can be freed: snapshots and cursors may hold some of them."""
     return stream.pages.size - max((queue.size + OVERHEAD * queue.backlog for queue in stream.queues), default=0)
 
 
 def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]:
-    """The chunks that hold nothing anybody needs: all of them, or as many of the oldest as make up the excess."""
+    """The chunks without messages that are needed: all of them, or the oldest ones up to the excess."""
     gone: list[Summary] = []
     for summary in old:
         if excess is not None and excess <= 0:
@@ -174,21 +177,21 @@ def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]
 
 
 def _kept(stream: Stream, snapshots: Iterable[Position]) -> Ranges:
-    """Every offset that a snapshot with a time to live may bring back; one without lives on what the log has."""
+    """The offsets to which a seek to a snapshot with a TTL may return; other snapshots hold nothing in the log."""
     spans = [(taken.unsettled, taken.high) for taken in snapshots if taken.stream == stream.number and taken.expires_at]
     return [span for unsettled, high in spans for span in [*unsettled, (high, stream.next_offset)] if span[0] < span[1]]
 
 
 def _held(stream: Stream) -> Ranges:
-    """Every offset that some queue still needs."""
+    """The offsets that some queue still needs."""
     dead = ((offset, offset + 1) for queue in stream.queues for offset in queue.dead)
     return merge([*(span for queue in stream.queues for span in queue.unsettled()), *dead])
 
 
 def return_freed_memory() -> None:
-    """Return free memory to the system, if the C library can. It takes milliseconds: call it after freeing very much.
+    """Return free memory to the system, if the C library can. It takes milliseconds: call it only after freeing much.
 
     glibc keeps large blocks that were freed below others that are in use, so a process stays as large as its largest backlog was.
     """
-    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be opened
+    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be loaded
         ctypes.CDLL(None).malloc_trim(0)

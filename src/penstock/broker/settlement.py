@@ -1,6 +1,6 @@
 """How deliveries are settled: the verbs, and deliveries by their ack ids.
 
-Functions that other packages call take the lock themselves; the last four are for the broker.
+Functions for other packages take the lock themselves; the last four are for the broker.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
-"""What becomes of live deliveries: one of the verbs below, which are all that other packages know of it."""
+"""How live deliveries are settled. Other packages use only the verbs below."""
 
 Refuse = Callable[[list[str], list[str], Settlement], None]
 
 ACK: Settlement = Queue.ack
-"""Settle for good."""
+"""Acknowledge."""
 NACK: Settlement = Queue.nack
-"""Requeue for another attempt, as the retry policy says; to the dead letters after the last."""
+"""Requeue for another attempt, according to the retry policy; dead-letter after the last attempt."""
 GIVE_BACK: Settlement = Queue.give_back
 """Requeue as if it had not been delivered."""
 
 
 def nack(*, requeue: bool = True, error: str | None = None, delay: int | None = None) -> Settlement:
-    """NACK with a reason, with another delay (microseconds) than the retry policy's, or straight to the dead letters."""
+    """NACK with a reason, with a delay (microseconds) in place of the retry policy's, or directly to the dead letters."""
     return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error, delay=delay)
 
 
@@ -48,7 +48,7 @@ def new_deadline(span: int) -> Settlement:
 def dead_letter(reason: str, error: str | None, attempts: int | None = None) -> Settlement:
     """Move to the dead letters without another attempt, for a reason that the consumer gives.
 
-    `attempts`: how often the consumer tried the message, if not as often as it was delivered.
+    `attempts`: how often the consumer tried the message, if that is not the number of deliveries.
     """
     return lambda queue, leases, now: queue.dead_letter_leased(leases, now, reason=reason, error=error, attempts=attempts)
 
@@ -62,17 +62,17 @@ _NOWHERE = (0, 0, 0, 0)
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """What became of a request to settle deliveries of a subscription."""
+    """The result of a request to settle deliveries of a subscription."""
 
     failed: list[str]
-    """The ack ids that were not live any more."""
+    """The ack ids whose deliveries were not live any more."""
     queue: QueueDescription
     has_forwards: bool
-    """Whether dead letters are on their way: they have arrived when what is written now is durable."""
+    """Whether dead letters are being forwarded: they have arrived when the current events are durable."""
 
 
 def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
-    """Settle a delivery of any subscription; InvalidAckId when it is not live any more."""
+    """Settle a delivery of any subscription; InvalidAckId if it is not live any more."""
     now = broker.clock.now()
     if now >= broker.next_due:
         broker.catch_up()
@@ -94,7 +94,7 @@ def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
 
 
 def settle_any(broker: Broker, ack_ids: Iterable[str], verb: Settlement) -> list[str]:
-    """Settle deliveries of any subscriptions; returns the ids that were not live any more."""
+    """Settle deliveries of any subscriptions; returns the ids of those that were not live any more."""
     now = broker.catch_up()
     with broker.lock:
         broker.check_open()
@@ -114,7 +114,7 @@ def settle_of(
     honours_late: bool = False,
     refuse: Refuse | None = None,
 ) -> Settled:
-    """Settle deliveries of one subscription, after what is due at `now` has happened. Never waits.
+    """Settle deliveries of one subscription, after processing what is due at `now`. Never waits.
 
     `honours_late`: an ack whose lease has expired counts if the message was not delivered again, unless exactly-once is on.
     `refuse` is called with the ids that an exactly-once subscription cannot settle, all ids and the verb, before anything is
@@ -146,7 +146,7 @@ def settle_leases(broker: Broker, number: int, leases: list[Lease], verb: Settle
 
 
 def live_leases(broker: Broker, number: int, leases: list[Lease]) -> list[Lease]:
-    """Those leases of a queue, by its number, that are live."""
+    """The live ones of these leases of a queue, by its number."""
     with broker.lock:
         queue = broker.catalog.queues.get(number)
         return [] if queue is None else [one for one in leases if queue.find(one.offset, one.attempt, one.epoch) is not None]
@@ -163,9 +163,9 @@ def find(broker: Broker, ack_id: object) -> tuple[Queue, Lease] | None:
 def settle_many(
     broker: Broker, ack_ids: Iterable[str], settle: Settlement, now: int, only: Queue | None = None
 ) -> tuple[list[str], bool]:
-    """Settle the live ones, of the queue `only` where one is given. Call it with the lock held.
+    """Settle the live deliveries, only of the queue `only` if given. Call it with the lock held.
 
-    Returns the ids that are not live, and whether dead letters are on their way.
+    Returns the ids that are not live, and whether dead letters are being forwarded.
     """
     failed: list[str] = []
     found: dict[int, dict[int, Lease]] = {}
@@ -190,7 +190,7 @@ def settle_many(
 
 
 def ack_late(broker: Broker, ack_ids: Iterable[str], queue: Queue, now: int) -> list[str]:
-    """Acknowledge deliveries whose leases have expired and whose messages nobody has got since; returns the other ids.
+    """Acknowledge deliveries with expired leases whose messages were not redelivered since; returns the other ids.
 
     Call it with the lock held. A message that is not in memory is read from the disk.
     """
@@ -212,7 +212,7 @@ def ack_late(broker: Broker, ack_ids: Iterable[str], queue: Queue, now: int) -> 
 
 
 def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
-    """Release everything a consumer holds, without counting the attempts; returns how many. Call it with the lock held."""
+    """Release all leases of a consumer, without counting attempts; returns how many. Call it with the lock held."""
     if not queue.knows(consumer):
         return 0
     held = queue.in_flight
@@ -226,7 +226,7 @@ def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
 def add_dead_letter(
     broker: Broker, name: str, placed: Placement, message: StoredMessage, *, reason: str, attempts: int, error: str | None
 ) -> None:
-    """Move a message that was just published to a work queue to its dead letters, unless it is settled or the queue deleted."""
+    """Dead-letter a message just published to a work queue, unless it is settled or the queue was deleted."""
     with broker.lock:
         now, queue = broker.clock.now(), broker.catalog.work_queue(name)
         if queue.number == placed.stream and queue.is_unsettled(placed.first, message):

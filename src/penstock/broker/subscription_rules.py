@@ -1,7 +1,7 @@
-"""What a subscription asks of its deliveries, whatever the API: its transforms, and that nobody pulls what is pushed.
+"""The rules of subscriptions for deliveries, for all APIs: transforms, and no pull from push subscriptions.
 
-Where a subscription asks for neither, it costs one look into a cache. Transforms run in threads, those of one subscription one
-at a time: only its own messages wait for a slow one.
+For a subscription with neither, they cost one look-up in a cache. Transforms run in threads, those of one subscription one at a
+time: only its own messages wait for a slow one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _never_expires(_: int) -> AbstractContextManager[None]:
 class SubscriptionRules:
     """`penstock.broker.consumer.DeliveryRules` of subscriptions.
 
-    `in_use`: what is entered while a subscription, by its number, is used; by default use is not noted.
+    `in_use`: a context that is entered while a subscription, by its number, is used; by default use is not recorded.
     """
 
     def __init__(self, broker: Broker, in_use: Callable[[int], AbstractContextManager[None]] = _never_expires) -> None:
@@ -39,7 +39,7 @@ class SubscriptionRules:
         self.in_use = in_use
 
     def check_pulled(self, queue: QueueDescription) -> None:
-        """Refuse a subscription that pushes."""
+        """Refuse a push subscription."""
         if subscription_form(queue.spec).push_endpoint:
             raise FailedPrecondition(
                 f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
@@ -51,10 +51,10 @@ class SubscriptionRules:
         return bool(subscription_form(queue.spec).scripts)
 
     async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """What is delivered of these leases, `max_bytes` at most (but one message in any case).
+        """Return the leases to deliver, at most `max_bytes`, but at least one message.
 
-        A lease is acked if a transform drops its message, and nacked if the transform fails. What has no room or could not be
-        looked at is requeued as if it had not been delivered.
+        A lease is acked if a transform drops its message, and nacked if the transform fails. Leases without room, or not
+        transformed in time, are requeued without counting an attempt.
         """
         scripts = subscription_form(queue.spec).scripts
         if not scripts:
@@ -74,7 +74,7 @@ class SubscriptionRules:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What transforms made of deliveries."""
+    """The results of transforms of deliveries."""
 
     ready: list[Lease] = field(default_factory=list)
     dropped: list[Lease] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Outcome:
 
 
 def _transformed(scripts: tuple[Script, ...], queue: QueueDescription, leases: list[Lease], max_bytes: int) -> _Outcome:
-    """Put deliveries through a subscription's transforms, as far as room and time allow. Blocks."""
+    """Apply a subscription's transforms to deliveries, within the limits of room and time. Blocks."""
     done, chain, until = _Outcome(), chain_of(scripts), monotonic() + MAX_SPENT
     for index, lease in enumerate(leases):
         if index and monotonic() > until:

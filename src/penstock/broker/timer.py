@@ -1,4 +1,4 @@
-"""One timer for the whole broker: deadlines, delays and times to live happen by themselves, also when nobody calls."""
+"""One timer for the whole broker: deadlines, delays and TTLs are processed even if no call is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.broker")
 
 
 class Timer:
-    """Sleeps until something is due. Holds the broker weakly: one in memory that is dropped without close ends its timer too."""
+    """Sleeps until something is due. It holds the broker weakly: dropping one in memory without `close` ends its timer."""
 
     def __init__(self, broker: Broker) -> None:
         self._clock = broker.clock
@@ -34,7 +34,7 @@ class Timer:
             self._bell.notify()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended."""
+        """Stop; returns when the thread has ended."""
         self._end()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -59,6 +59,6 @@ class Timer:
         try:
             now = broker.catch_up()
         except PenstockError as error:
-            log.error("the timer could not do its work: %s", error)
+            log.error("the timer failed: %s", error)
             return SECOND
         return max(0, min(broker.next_due - now, DAY))

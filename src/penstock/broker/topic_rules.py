@@ -1,7 +1,7 @@
-"""What messages pass on their way into a topic: its transforms, then its schema.
+"""The rules of topics for messages: transforms, then the schema.
 
-A topic without either never gets here. The others are served by threads, because a schema may be large and a script slow: the
-messages of one topic are looked at in the order in which they were published, and only they wait for a slow one.
+A topic without either skips this. The others use threads, because a schema may be large and a script slow: the messages of one
+topic are processed in the order in which they were published, and only they wait for a slow one.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 MAX_SPENT = 10 * SECOND
-"""How long the messages of one request may take together."""
+"""The time limit for all messages of one request."""
 MAX_WAIT = 10.0
-"""Seconds that a request may wait for earlier ones of its topic."""
+"""How many seconds a request may wait for earlier ones of its topic."""
 MAX_SCRIPTS = 32
 MAX_CHECKS = 4
-"""How many topics and subscriptions are served at a time; those with scripts mostly wait for the sandbox, which is fair."""
+"""How many topics and subscriptions are served at a time. Scripts mostly wait for the sandbox, which is fair."""
 MAX_MADE = 10 * 1024 * 1024
 
 Passed = list[StoredMessage | None]
-"""What is published of each message, None for one that a transform drops."""
+"""The message to publish for each message, None if a transform drops it."""
 
 
 class TopicRules:
@@ -61,19 +61,19 @@ class TopicRules:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.scripts = KeyedThreads("penstock-scripts", MAX_SCRIPTS)
-        """For what users wrote in JavaScript, also for subscriptions."""
+        """For JavaScript of users, also of subscriptions."""
         self.checks = KeyedThreads("penstock-schemas", MAX_CHECKS)
 
     def needed(self, stream: Stream) -> bool:
-        """Whether what is published to a topic has to pass anything, or has to wait for earlier messages that do."""
+        """Whether a topic has rules, or its earlier messages are still being processed."""
         return has_rules(stream) or self.scripts.is_busy(stream.number) or self.checks.is_busy(stream.number)
 
     def start(
         self, stream: Stream | StreamDescription, given: Sequence[StoredMessage], done: Callable[[Passed | PenstockError], None]
     ) -> Call:
-        """Have `done` called, in a thread, with what is published of these messages, or with the error that refuses them all.
+        """Apply the rules, then call `done` in a thread with the messages to publish, or with the error that refuses them all.
 
-        Messages of one topic are looked at in the order of these calls, and `done` of one returns before the next is looked at.
+        Messages of one topic are processed in the order of these calls, and `done` of one returns before the next is processed.
         Call it with the broker's lock held.
         """
         form = topic_form(stream.spec)
@@ -86,20 +86,22 @@ class TopicRules:
             except PenstockError as error:
                 outcome = error
             except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and the next has its turn
-                # The text of the error may hold a payload, so it is left out.
+                # The text of the error may contain a payload, so it is left out.
                 trace = "".join(traceback.format_tb(error.__traceback__))
                 log.error("schema and transforms of topic %r failed: %s at\n%s", stream.name, type(error).__name__, trace)
-                outcome = Unavailable("the schema or the transforms of the topic failed", hint="the server's log has the reason")
+                outcome = Unavailable(
+                    "the schema or the transforms of the topic failed", hint="see the server's log for the reason"
+                )
             done(outcome)
 
         threads = self.scripts if form.scripts else self.checks
         for others in (self.scripts, self.checks):
             if others.is_busy(stream.number):
-                threads = others  # whatever the topic has now: nothing overtakes what was published earlier
+                threads = others  # also if the topic has no rules now: no message overtakes an earlier one
         return threads.start(stream.number, work, done)
 
     def passed(self, stream: StreamDescription, given: Sequence[StoredMessage]) -> Passed:
-        """What is published of each message, None for one that is dropped; an error refuses them all. Blocks."""
+        """Return the message to publish for each message, None for a dropped one; an error refuses them all. Blocks."""
         outcomes: list[Passed | PenstockError] = []
         ended = threading.Event()
 
@@ -119,18 +121,18 @@ class TopicRules:
     async def check_scripts(self, project: str, scripts: tuple[Script, ...]) -> None:
         """Refuse functions that do not compile."""
         if scripts:
-            # Of a project one at a time: what was never run before may well be slow.
+            # One at a time for each project: functions that never ran before may be slow.
             await self.scripts.run(project, MAX_WAIT, chain_of, scripts)
 
     def accepted_revisions(self, use: SchemaUse) -> list[SchemaRevision]:
-        """The revisions of its schema that a topic accepts, the newest first."""
+        """The revisions of the schema that a topic accepts, newest first."""
         body = self._broker.catalog.documents.get(f"{SCHEMA_PREFIX}{use.schema}")
         if use.schema == DELETED_SCHEMA or body is None:
             raise FailedPrecondition("the topic's schema was deleted", hint="give the topic another schema, or none")
         return accepted_revisions(schema_revisions(body), use)
 
     def close(self) -> None:
-        """Refuse what waits and what comes; what runs finishes by itself."""
+        """Refuse waiting and new calls; running calls finish by themselves."""
         self.scripts.close()
         self.checks.close()
 
@@ -181,7 +183,7 @@ def _passed(form: TopicForm, revisions: Sequence[SchemaRevision], given: Sequenc
 
 
 def _fitting(data: bytes, encoding: str, revisions: Sequence[SchemaRevision]) -> SchemaRevision:
-    """The newest revision that a message fits."""
+    """The newest revision that a message conforms to."""
     problem: InvalidArgument | None = None
     for revision in revisions:
         try:
@@ -194,7 +196,7 @@ def _fitting(data: bytes, encoding: str, revisions: Sequence[SchemaRevision]) ->
 
 
 def compiled_schema(kind: str, definition: str) -> Schema:
-    """What checks messages. Takes time for a new definition. FailedPrecondition where protobuf is not installed."""
+    """The checker of a schema. Slow for a new definition. FailedPrecondition if protobuf is not installed."""
     try:
         from penstock.schemas import SchemaKind, compile_schema  # noqa: PLC0415  # few programs need it
     except ModuleNotFoundError as error:
@@ -205,7 +207,7 @@ def compiled_schema(kind: str, definition: str) -> Schema:
 
 
 def check_message(kind: str, definition: str, data: bytes, encoding: str) -> None:
-    """InvalidArgument for a message that does not fit a schema. Blocks."""
+    """InvalidArgument if a message does not conform to a schema. Blocks."""
     schema = compiled_schema(kind, definition)
     from penstock.schemas import Encoding  # noqa: PLC0415  # it is there: the line above has used it
 
@@ -213,7 +215,7 @@ def check_message(kind: str, definition: str, data: bytes, encoding: str) -> Non
 
 
 def _marked(message: StoredMessage, revision: SchemaRevision, encoding: str) -> StoredMessage:
-    """A message that names the schema it fits, as Google's clients look for it."""
+    """A message with the name of its schema in its attributes, as Google's clients expect."""
     return replaced(
         message,
         message.data,

@@ -1,7 +1,7 @@
-"""Notifies those who wait for a queue or read a topic's log that there may be something new.
+"""Notifies waiters for a queue, and readers of a topic's log, of possible new messages.
 
 A callback returns at once: it notifies a thread or schedules work in an event loop. It belongs to one queue or topic, so a
-publish wakes only those who can use it. Queues and topics have distinct numbers.
+publish wakes only waiters that can use it. Queues and topics have distinct numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ Notify = Callable[[], None]
 
 
 class Notifier:
-    """The callbacks of all who wait. Every method is called with the broker's lock held."""
+    """The callbacks of all waiters. Call every method with the broker's lock held."""
 
     __slots__ = ("callbacks",)
 
     def __init__(self) -> None:
         self.callbacks: dict[int, OrderedDict[Notify, None]] = {}
-        """By the number of the queue or topic; empty when nobody waits, so that a publisher can look without a call."""
+        """By number of the queue or topic; empty if there are no waiters, so that a publisher can check it without a call."""
 
     def add(self, queue: int, notify: Notify) -> None:
-        """Call `notify` when something may be deliverable in a queue."""
+        """Call `notify` when messages of a queue may be deliverable."""
         self.callbacks.setdefault(queue, OrderedDict())[notify] = None
 
     def remove(self, queue: int, notify: Notify) -> None:
@@ -34,7 +34,7 @@ class Notifier:
                 del self.callbacks[queue]
 
     def notify(self, queue: int) -> None:
-        """Something may be deliverable: let those who wait look, another one first each time."""
+        """Notify the waiters that messages may be deliverable, another one first each time."""
         callbacks = self.callbacks.get(queue)
         if callbacks:
             if len(callbacks) > 1:
@@ -43,6 +43,6 @@ class Notifier:
                 notify()
 
     def notify_all(self) -> None:
-        """What exists has changed: let everybody look."""
+        """Notify all waiters that topics or queues have changed."""
         for queue in list(self.callbacks):
             self.notify(queue)

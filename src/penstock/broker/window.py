@@ -1,7 +1,7 @@
 """Which messages are in memory, and how the others are read back from the journal.
 
-A broker in memory holds everything. A durable one holds up to `budget` bytes, `OVERHEAD` for each message included; what is
-published beyond stays in the log only and is read when its turn comes. What everybody has consumed goes first.
+A broker in memory holds all messages. A durable one holds up to `budget` bytes, including `OVERHEAD` for each message; other
+messages are only in the log and are read when they are due. Messages that all queues have consumed are dropped first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.values.message import Batch, StoredMessage, summarize
 
 READ_AHEAD = 4 * PAGE
 READ_BYTES = 16 * 1024 * 1024
-"""So much is read at once, however many messages that is; one that is larger by itself is read alone."""
+"""How many bytes are read at once. A larger message is read alone."""
 RETRY_EVERY = 64
-"""A full window looks for pages to drop only at every this many batches: looking costs a walk over all pages."""
+"""A full window searches pages to drop only once in this many batches: the search examines all pages."""
 
 
 class Window:
@@ -34,11 +34,11 @@ class Window:
         self._budget = budget
         self._size = 0
         self._refused = 0
-        """Batches that found no room since the last that did."""
+        """Batches without room since the last one with room."""
         self._pages: dict[tuple[int, int], Stream] = {}
 
     def admit(self, stream: Stream, first: int, batch: Batch) -> None:
-        """Hold messages that were just published, if there is room."""
+        """Hold new messages, if there is room."""
         if self._budget is not None:
             room = self._budget - batch.size - OVERHEAD * len(batch.messages)
             if self._size > room and self._refused % RETRY_EVERY == 0:
@@ -52,7 +52,7 @@ class Window:
         self._size += stream.pages.put(first, batch.messages, batch.size)
 
     def fetch(self, stream: Stream, offset: int) -> list[tuple[int, list[StoredMessage]]]:
-        """Read the messages round an offset, and some that follow. Needs no lock; hand the result to `hold`."""
+        """Read the messages around an offset, and some after them. Needs no lock; pass the result to `hold`."""
         room = READ_BYTES if self._budget is None else min(READ_BYTES, self._budget)
         page = offset - offset % PAGE
         chunks = self._journal.summaries(stream.number, page, offset + 1)
@@ -73,14 +73,14 @@ class Window:
         return runs
 
     def hold(self, stream: Stream, runs: list[tuple[int, list[StoredMessage]]]) -> None:
-        """Hold what `fetch` read, in place of whatever of it was held."""
+        """Hold the messages that `fetch` read, replacing those that were held."""
         pages = {page for first, messages in runs for page in range(first // PAGE, (first + len(messages) - 1) // PAGE + 1)}
         for page in pages:
             self._drop(stream, page)
         for first, messages in runs:
             self._size += stream.pages.put(first, messages, summarize(messages).size)
         if self._budget is not None:
-            # The page that was asked for is the first of them, and the last that may go.
+            # The requested page is the first of them, and is dropped last.
             for page in sorted(pages, reverse=True):
                 self._pages[stream.number, page] = stream
             while self._size > self._budget and len(self._pages) > 1:
@@ -88,12 +88,12 @@ class Window:
                 self._drop(oldest, page)
 
     def published_at(self, stream: Stream, offset: int) -> int | None:
-        """When a message was published, without reading the message; None when the log does not hold it."""
+        """When a message was published, without reading the message; None if the log does not have it."""
         message = stream.pages.get(offset)
         if message is not None:
             return message.publish_at
         if self._journal.is_durable:
-            # All messages of a chunk on disk came in one commit, at one instant.
+            # All messages of a chunk on disk were published in one commit, at one instant.
             summary = next(self._journal.summaries(stream.number, offset, offset + 1), None)
             return summary.published_at if summary is not None else None
         run = next(read(self._journal, stream.number, offset, offset + 1), None)
@@ -109,13 +109,13 @@ class Window:
                 self._drop(stream, page, ranges)
 
     def forget_deleted(self, streams: Mapping[int, Stream]) -> None:
-        """Let go of the pages of streams that are no more."""
+        """Drop the pages of deleted streams."""
         for (number, page), stream in list(self._pages.items()):
             if number not in streams:
                 self._drop(stream, page)
 
     def _drop_consumed(self) -> None:
-        """Drop what no queue of its stream has still to deliver."""
+        """Drop pages that no queue of their stream has still to deliver."""
         fronts: dict[int, int] = {}
         for (number, page), stream in list(self._pages.items()):
             if number not in fronts:
@@ -126,7 +126,7 @@ class Window:
                 self._drop(stream, page, [(start, stop)] if start < stop else [])
 
     def _drop(self, stream: Stream, page: int, kept: Ranges | None = None) -> None:
-        """Let a page go, but for the offsets in `kept`."""
+        """Drop a page, except the offsets in `kept`."""
         self._size -= stream.pages.drop(page, kept)
         if page not in stream.pages:
             self._pages.pop((stream.number, page), None)
@@ -141,7 +141,7 @@ def read(journal: ReadableJournal, stream: int, start: int, stop: int) -> Iterat
 
 
 def pieces(journal: Journal, image: QueueImage) -> Iterator[RestorePart]:
-    """What a queue is restored from. Every chunk is read once at the most; plain, untouched ones are only counted."""
+    """The pieces to restore a queue from. Every chunk is read at most once; plain ones without deliveries are only counted."""
     touched = sorted(image.traces)
     unsettled = iter(image.unsettled)
     span = next(unsettled, None)
@@ -170,7 +170,7 @@ def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ran
     is_matched = not image.policy.filter or end <= image.high
     is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
     if parts == [(first, end)] and is_matched and is_free and not _any_between(touched, first, end):
-        # A chunk in memory grows for a while, so its instant may be later than that of its first message.
+        # A chunk in memory grows for some time, so its instant may be later than that of its first message.
         published_at = summary.published_at if journal.is_durable else 0
         yield RestorePart(first, summary.count, published_at, summary.priority or 0, summary.size)
         return

@@ -1,6 +1,6 @@
-"""Messages of a work queue by their ids: settling what is held, and the list of dead letters.
+"""Messages of a work queue by their ids: settling leased messages, and the list of dead letters.
 
-Every function takes the lock itself, after what is due has happened.
+Every function takes the lock itself, and processes due work first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.values.message import StoredMessage
 from penstock.values.queue import DeadLetter, HeldMessage, QueueConsumer
 
 MAX_LISTED = 10_000
-"""How many messages that consumers hold one answer lists."""
+"""How many leased messages one response lists at most."""
 
 _NOWHERE = (0, 0, 0)
 
@@ -35,9 +35,9 @@ Failures = dict[str, PenstockError]
 
 
 def settle(broker: Broker, name: str, message_id: str, consumer: str | None, verb: Settlement) -> bool:
-    """Settle a message that is held; returns whether it waits again.
+    """Settle a leased message; returns whether it was requeued.
 
-    AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held, or by another consumer than the given one.
+    AckDeadlineExceeded, MessageNotFound or ConsumerNotFound if it is not leased, or not to the given consumer.
     """
     now = broker.clock.now()
     if now >= broker.next_due:
@@ -56,7 +56,7 @@ def settle(broker: Broker, name: str, message_id: str, consumer: str | None, ver
 
 
 def settle_many(broker: Broker, name: str, message_ids: Iterable[str], consumer: str | None, verb: Settlement) -> Failures:
-    """Settle those that are held; returns, by id, why the others could not be. An id that is given twice counts once."""
+    """Settle those that are leased; returns, by id, why the others were not. A repeated id counts once."""
     leases: dict[str, Lease] = {}
     failures: Failures = {}
     with broker.present() as now:
@@ -72,7 +72,7 @@ def settle_many(broker: Broker, name: str, message_ids: Iterable[str], consumer:
 
 
 def release_consumer(broker: Broker, name: str, consumer: str) -> int:
-    """Requeue everything that a consumer holds, without counting an attempt; returns how many. ConsumerNotFound if unknown."""
+    """Requeue all messages of a consumer, without counting an attempt; returns how many. ConsumerNotFound if it is unknown."""
     with broker.present() as now:
         queue = broker.catalog.work_queue(name)
         if not queue.knows(consumer):
@@ -81,7 +81,7 @@ def release_consumer(broker: Broker, name: str, consumer: str) -> int:
 
 
 def consumers(broker: Broker, name: str, connected: Mapping[str, Waiter], max_messages: int) -> list[QueueConsumer]:
-    """The consumers that were delivered something and not released, and those that are `connected`, with what they hold.
+    """The consumers with deliveries that were not released, and those that are `connected`, with the messages that they hold.
 
     Lists up to `max_messages` of each, oldest messages first, and up to `MAX_LISTED` of all.
     """
@@ -103,7 +103,7 @@ def consumers(broker: Broker, name: str, connected: Mapping[str, Waiter], max_me
 def dead_letters(
     broker: Broker, name: str, limit: int | None, message_ids: Sequence[str] | None, max_bytes: int | None
 ) -> list[DeadLetter]:
-    """The dead letters of a queue, oldest first; or those of these ids that are there, in the order of the ids."""
+    """The dead letters of a queue, oldest first; or those with these ids, in the order of the ids."""
     found: list[DeadLetter] = []
     with broker.present():
         queue = broker.catalog.work_queue(name)
@@ -129,7 +129,7 @@ def dead_letter_ids(broker: Broker, name: str) -> list[str]:
 
 
 class Fates(NamedTuple):
-    """What became of some messages: how many wait, are leased, are dead letters, and are settled."""
+    """The states of some messages: how many wait, are leased, are dead letters, and are settled."""
 
     waiting: int
     leased: int
@@ -138,7 +138,7 @@ class Fates(NamedTuple):
 
 
 def dead_letter_entries(broker: Broker, number: int) -> list[DeadLetterEntry]:
-    """The dead letters of a queue, oldest first, without their messages; none if it was deleted."""
+    """The dead letters of a queue, oldest first, without their messages; none if the queue was deleted."""
     with broker.lock:
         queue = broker.catalog.queues.get(number)
         return [] if queue is None else [*queue.dead.values()]
@@ -164,7 +164,7 @@ def fates(broker: Broker, number: int, offsets: Iterable[int]) -> Fates:
 
 
 def waiting_after(broker: Broker, number: int, offset: int) -> int:
-    """How many messages wait in a queue that are younger than the one at an offset."""
+    """How many waiting messages of a queue are younger than the one at an offset."""
     with broker.lock:
         queue = broker.catalog.queues.get(number)
         ranges = queue.waiting() if queue is not None else []
@@ -172,9 +172,9 @@ def waiting_after(broker: Broker, number: int, offset: int) -> int:
 
 
 def take_back(broker: Broker, name: str, letters: Iterable[DeadLetterEntry]) -> list[int]:
-    """Make dead letters of messages that were redriven and that nobody has leased since, with their old reasons.
+    """Make dead letters of redriven messages that were not leased since, with their old reasons.
 
-    Returns their offsets, when that is durable.
+    Returns their offsets once this is durable.
     """
     taken: list[int] = []
     with broker.present() as now:
@@ -182,7 +182,7 @@ def take_back(broker: Broker, name: str, letters: Iterable[DeadLetterEntry]) -> 
         stream, ranges = broker.catalog.streams[queue.stream], queue.waiting()
         for letter in letters:
             message = broker.message(stream, letter.offset)
-            # A failed delivery since then has left a trace: it is not as if nothing had happened.
+            # Messages with a failed delivery since then are left out.
             if message is None or queue.attempts(letter.offset) or not holds(ranges, letter.offset):
                 continue
             outcome = queue.dead_letter_waiting(
@@ -196,7 +196,7 @@ def take_back(broker: Broker, name: str, letters: Iterable[DeadLetterEntry]) -> 
 
 
 def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:
-    """Put one dead letter back into its queue, also one that has left the list. Returns when that is durable."""
+    """Redrive one dead letter, also one that was removed from the list. This is durable on return."""
     place = parse_message_id(message_id)
     with broker.present():
         queue = broker.catalog.work_queue(name)
@@ -206,7 +206,7 @@ def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:
         message = broker.message(broker.catalog.streams[queue.stream], place[2])
         if message is None or message.publish_at != place[0]:
             raise MessageNotFound(message_id)
-    # A letter that left the list is still in the log, which is read without the lock.
+    # A dead letter that was removed from the list is still in the log, which is read without the lock.
     if not is_listed and broker.last_event_kind(queue, place[2]) not in {"dead_lettered", "evicted", "purged"}:
         raise MessageNotFound(message_id)
     with broker.lock:
@@ -217,7 +217,7 @@ def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:
 
 
 def redrive(broker: Broker, name: str, limit: int | None, message_ids: Sequence[str] | None) -> int:
-    """Put dead letters back, all or these, oldest first; returns how many, when that is durable."""
+    """Redrive dead letters, all or these, oldest first; returns how many, once this is durable."""
     with broker.present():
         queue = broker.catalog.work_queue(name)
         picked = _listed(queue, message_ids)[:limit]
@@ -228,7 +228,7 @@ def redrive(broker: Broker, name: str, limit: int | None, message_ids: Sequence[
 
 
 def purge_dead_letters(broker: Broker, name: str, message_ids: Sequence[str] | None) -> int:
-    """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
+    """Empty the list of dead letters, or remove these; returns how many. They stay in the log until its retention."""
 
     def purge(catalog: Catalog, now: int) -> DeadRemoved | None:
         queue = catalog.work_queue(name)
@@ -270,12 +270,12 @@ def _redrive(broker: Broker, queue: Queue, offsets: list[int]) -> None:
 
 
 def _listed(queue: Queue, message_ids: Sequence[str] | None) -> list[int]:
-    """The offsets of all dead letters, or of those of these ids that are there."""
+    """The offsets of all dead letters, or of those with these ids."""
     return [*queue.dead] if message_ids is None else [one for one in _offsets(queue, message_ids) if one in queue.dead]
 
 
 def _offsets(queue: Queue, message_ids: Sequence[str]) -> list[int]:
-    """Where the messages of these ids are, as far as they are the queue's."""
+    """The offsets of the messages with these ids that belong to the queue."""
     places = map(parse_message_id, message_ids)
     return [place[2] for place in places if place is not None and place[1] == queue.stream]
 

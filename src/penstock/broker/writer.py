@@ -1,12 +1,11 @@
 """The thread that writes: many publishes, one sync.
 
-Whoever publishes hands in a ticket and waits. The writer takes all tickets there are, commits them together with the events
-that have gathered, and wakes everybody. When the last commit served several, the next one waits a moment for as many to come
-back, because they will.
+Each publisher hands in a ticket and waits. The writer takes all tickets, commits them together with the pending events, and wakes
+the publishers. If the last commit served several publishers, the next one waits a moment for as many tickets.
 
-A publisher who is alone waits for nothing but the disk: while the writer is idle and the last commit served one, it takes the
-pen and commits in its own thread, which saves two changes of thread. The pen is what may be held by one only: the holder
-may stage, append, apply and maintain.
+A single publisher waits only for the disk: while the writer is idle and the last commit served one, it takes the write lock
+(`pen`) and commits in its own thread, which saves two thread switches. The holder of the write lock may stage, append, apply and
+maintain.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from penstock.values.message import Batch
 log = logging.getLogger("penstock.broker")
 
 FLUSH_INTERVAL = 50_000
-"""How long events that nobody waits for may stay in memory, in microseconds."""
+"""How long pending events may stay in memory, in microseconds."""
 RETRY_INTERVAL = 250_000
 MAX_WINDOW = 2_000
 MIN_GROUP_MESSAGES = 250
-"""This many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
+"""With this many messages the writer commits without waiting for more, which would only keep the disk idle."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 DROPPED = f"{0:030x}"
 """The id of a message that a transform dropped."""
 
 
 class Placement(msgspec.Struct, gc=False):
-    """Where the messages of a publish are: from offset `first` on, published at `at`, but for repeats, which have a place."""
+    """The places of published messages: from offset `first` on, published at `at`; repeats have an earlier place."""
 
     stream: int
     first: int
@@ -49,12 +48,12 @@ class Placement(msgspec.Struct, gc=False):
     count: int
     places: list[Place | None] | None = None
     position: int | None = 0
-    """In a work queue: the 1-based place of the last message among those that were ready; None: it is delayed."""
+    """In a work queue: the 1-based position of the last message among the ready ones; None if it is delayed."""
     dropped: list[int] | None = None
-    """Which messages of the request a transform dropped; they are not counted in `count`."""
+    """The messages of the request that a transform dropped; they are not counted in `count`."""
 
     def message_ids(self) -> list[str]:
-        """The id of every message, in order. One that was dropped has an id too, as in Google's API; nothing has that id."""
+        """The ids of all messages, in order. A dropped message gets an id too, as in Google's API, which no message has."""
         if self.dropped is not None:
             ids = msgspec.structs.replace(self, dropped=None).message_ids() if self.count else []
             for index in self.dropped:
@@ -70,10 +69,10 @@ class Placement(msgspec.Struct, gc=False):
 
 
 class Ticket:
-    """A publish, or only the wish to have everything so far on disk (no batch).
+    """A publish, or, without a batch, a request to write everything so far to disk.
 
-    Whoever made it waits for it, or gives `done`, which the writer calls: it must return at once and must not fail.
-    A `mark` is a document that is kept together with the messages or not at all: how far somebody is with what they publish.
+    Its creator waits for it, or gives `done`, which the writer calls: it must return at once and must not fail. A `mark` is a
+    document that is stored in the same commit as the messages: the publisher's progress.
     """
 
     __slots__ = ("_done", "_lock", "at", "batch", "dropped", "error", "first", "mark", "places", "position", "stream")
@@ -91,7 +90,7 @@ class Ticket:
         self.first = 0
         self.at = 0
         self.places: list[Place | None] | None = None
-        """Where messages of an idempotent producer were already, None for new ones."""
+        """The earlier places of repeated messages of an idempotent producer, None for new ones."""
         self.position: int | None = 0
         self.dropped: list[int] | None = None
         self.error: PenstockError | None = None
@@ -102,7 +101,7 @@ class Ticket:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a thread waits for it, which may then as well do the work itself."""
+        """Whether a thread waits for it, which may then commit by itself."""
         return self._done is None
 
     def finish(self) -> None:
@@ -113,20 +112,20 @@ class Ticket:
             self._done(self)
 
     def is_finished_within(self, seconds: float) -> bool:
-        """Whether the outcome is known after at most this time. Only for a ticket that a thread waits for."""
+        """Wait at most this time; returns whether the outcome is known. Only for a ticket that a thread waits for."""
         if not self._lock.acquire(timeout=seconds):
             return False
         self._lock.release()
         return True
 
     def wait(self) -> None:
-        """Return when it is durable, or raise why it is not."""
+        """Return when it is durable, or raise the error."""
         with self._lock:
             if self.error is not None:
                 raise self.error
 
     def placed(self) -> Placement:
-        """Wait, and tell where the messages are."""
+        """Wait, and return the places of the messages."""
         self.wait()
         assert self.batch is not None, "only a publish has places"
         assert self.stream is not None, "only a publish has places"
@@ -135,14 +134,14 @@ class Ticket:
 
 
 class Writer:
-    """Runs `commit(tickets)` for what comes in, and `idle()` between."""
+    """Runs `commit(tickets)` for incoming tickets, and `idle()` in between."""
 
     def __init__(self, commit: Callable[[list[Ticket]], bool], idle: Callable[[], None], name: str) -> None:
         self._commit = commit
         self._idle = idle
         self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
         self.pen = threading.Lock()
-        """Hold it to use the journal for writing. Taken before the broker's lock, never under it."""
+        """The write lock of the journal. Taken before the broker's lock, never under it."""
         self._company = 1
         """How many publishes the last commit served."""
         self._is_nudged = False
@@ -151,7 +150,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, ticket: Ticket) -> None:
-        """Have a ticket committed: here and now when nobody else writes, soon otherwise."""
+        """Commit a ticket: in this thread if no other thread writes, soon otherwise."""
         if self._stopped.is_set():
             raise BrokerClosed
         if self._company > 1 or ticket.batch is None or not ticket.is_awaited or not self.pen.acquire(blocking=False):
@@ -177,13 +176,13 @@ class Writer:
         ticket.wait()
 
     def wake(self) -> None:
-        """There are events to write, without hurry."""
+        """Note that there are events to write within `FLUSH_INTERVAL`."""
         if not self._is_nudged:
             self._is_nudged = True
             self._inbox.put(None)
 
     def stop(self) -> None:
-        """Write what is there, then end. Returns when the thread has ended."""
+        """Write everything, then stop. Returns when the thread has ended."""
         if not self._stopped.is_set():
             self._stopped.set()
             self._inbox.put(None)
@@ -191,7 +190,7 @@ class Writer:
             self._thread.join()
 
     def _refuse_rest(self) -> None:
-        """Fail the tickets that came when the thread had ended."""
+        """Fail the tickets that came after the thread had ended."""
         self._thread.join()
         while not self._inbox.empty():
             with suppress(Empty):
@@ -218,7 +217,7 @@ class Writer:
                 return
 
     def _write(self, tickets: list[Ticket]) -> bool:
-        """Commit, tell everybody, and tidy up. Whatever goes wrong, nobody is left waiting and the thread lives on."""
+        """Commit, notify the publishers, and clean up. After any error no publisher is left waiting and the thread continues."""
         try:
             with self.pen:
                 return self._commit(tickets)
@@ -234,10 +233,10 @@ class Writer:
                 with self.pen:
                     self._idle()
             except Exception as error:  # noqa: BLE001  # the top of the thread
-                log.error("the writer could not tidy up: %s", _error_text(error))
+                log.error("the writer could not clean up: %s", _error_text(error))
 
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:
-        """Wait for something to do; returns the tickets that came."""
+        """Wait for work; returns the incoming tickets."""
         tickets: list[Ticket] = []
         size, until, count = 0, 0, 0
         while size < MAX_GROUP_BYTES:
@@ -267,5 +266,5 @@ class Writer:
 
 
 def _error_text(error: Exception) -> str:
-    """An error for the log: its kind and where it happened. Its text may hold a payload, so it is left out."""
+    """An error for the log: its type and place, without its text, which may contain a payload."""
     return f"{type(error).__name__} at\n{''.join(traceback.format_tb(error.__traceback__))}"

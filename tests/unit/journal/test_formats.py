@@ -112,9 +112,9 @@ def test_a_crash_behind_a_migration_is_noticed(data: Path, steps: list[str]) -> 
 def test_readers_do_not_migrate(data: Path, steps: list[str]) -> None:
     before = content(data)
     for read in (ReadOnlyJournal, lambda path: backup.back_up(path, path.parent / "copy")):
-        with pytest.raises(UnsupportedFormat, match="format 1 of an older version, this version reads format 3") as caught:
+        with pytest.raises(UnsupportedFormat, match="format 1 of an older version; this version reads format 3") as caught:
             read(data)
-        assert "start a server or broker of this version on it once" in str(caught.value.hint)
+        assert "start a server or broker of this version on it to migrate it" in str(caught.value.hint)
     assert content(data).items() >= before.items()
     assert steps == []
 
@@ -130,7 +130,7 @@ def test_a_newer_directory_is_refused_and_left_as_it_is(data: Path, place: str) 
         database.close()
     before = content(data)
     for read in (lambda path: MessageQueue(data_dir=path), ReadOnlyJournal):
-        with pytest.raises(UnsupportedFormat, match="format 7 of a newer version, this version reads format 1") as caught:
+        with pytest.raises(UnsupportedFormat, match="format 7 of a newer version; this version reads format 1") as caught:
             read(data)
         assert "restore a backup from before the upgrade" in str(caught.value.hint)
         assert (caught.value.found, caught.value.newest) == (7, formats.FORMAT)

@@ -252,7 +252,7 @@ def test_a_stream_that_was_made_again_is_not_the_old_one(broker: Broker) -> None
     with pytest.raises(TopicNotFound):
         message_parts(view, span, 0, 1)
     queue.register_topic("orders")
-    with pytest.raises(FailedPrecondition, match=r"'orders' was deleted and made again: its number is 2, expected 1"):
+    with pytest.raises(FailedPrecondition, match=r"'orders' was deleted and recreated: its number is 2, expected 1"):
         message_parts(view, span, 0, 1)
 
 

@@ -10,7 +10,7 @@ WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: T
   File "reader.py", line 17, in read
     raise TopicNotFound("orders")
 penstock.errors.TopicNotFound: Topic not found: orders
-create it first, or look for a typing error in the name
+create it first, or check the spelling of the name
  SQLSTATE: 38000
 === Streaming Query ===
 Identifier: [id = aaaf5cf3, runId = 74259c4f]

@@ -1,1 +1,1 @@
-"""The rules of a broker, without clock, I/O, randomness or threads: fed a command and `now`, they return what changed."""
+"""The rules of a broker, without clock, I/O, randomness or threads: each command takes `now` and returns what changed."""

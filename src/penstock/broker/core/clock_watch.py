@@ -1,7 +1,7 @@
-"""Whether the clock can be trusted: after a jump of more than a day, nothing is removed for its age for an hour.
+"""Detects jumps of the clock: after a jump of more than a day, retention is paused for an hour.
 
-A jump under way is stored as a document, before anything that carries the time after it: the last event in the log would
-otherwise look recent to a restart within that hour.
+A jump is stored as a document before any event with the time after it. Otherwise, for a restart within that hour, the last event
+in the log would look recent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from penstock.durations import DAY, SECOND
 
 DOCUMENT = "clock:jump"
 JUMP = DAY
-"""A clock that is further ahead than this of when it should be may be wrong."""
+"""A clock that is further than this ahead of the expected time may be wrong."""
 CORRECTION_TIME = 3_600 * SECOND
-"""How long nothing is removed for its age then, so that the clock can be corrected."""
+"""How long retention is paused after a jump, so that the clock can be corrected."""
 
 
 class ClockJump(msgspec.Struct, frozen=True):
-    """A jump of the clock that may yet be corrected."""
+    """A jump of the clock that may still be corrected."""
 
     since: int
     """The last time that was plausible."""
@@ -35,20 +35,20 @@ def decode(body: bytes) -> ClockJump:
 
 
 class ClockWatch:
-    """Compares the clock with what it was before: with the last event at a start (`wrote_at`), with a steady clock from then on.
+    """Compares the clock with the last event at a start (`wrote_at`), and with a monotonic clock from then on.
 
-    `stored` is the jump that a restart found.
+    `stored` is the stored jump that a restart found.
     """
 
     def __init__(self, now: int, steady: int, wrote_at: int, stored: ClockJump | None) -> None:
         self.jump = _at_start(now, wrote_at, stored)
-        """What holds retention; None when the clock looks right."""
+        """The jump for which retention is paused; None if the clock looks right."""
         self._held_until = steady + self.jump.until - now if self.jump is not None else 0
-        """By the steady clock, which is not corrected."""
+        """The end of the hour by the monotonic clock."""
         self._seen = now, steady
 
     def look(self, now: int, steady: int) -> bool:
-        """Notice a jump, or end one: its hour is over, or the clock was corrected. Returns whether `jump` has changed."""
+        """Start a jump, or end it when its hour is over or the clock was corrected. Returns whether `jump` has changed."""
         expected = self._seen[0] + steady - self._seen[1]
         self._seen = now, steady
         before = self.jump
@@ -60,7 +60,7 @@ class ClockWatch:
         return self.jump is not before
 
     def look_at(self) -> int:
-        """When to look again at the latest, by the clock: any jump goes beyond it."""
+        """When to check again at the latest, by the clock: any jump goes beyond it."""
         now, steady = self._seen
         return now + JUMP if self.jump is None else now + min(max(self._held_until - steady, 0), JUMP)
 

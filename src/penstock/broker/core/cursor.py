@@ -1,7 +1,7 @@
-"""Cursors: named positions of readers outside the broker, and what they keep in the log.
+"""Cursors: named positions of readers outside the broker, and what they hold in the log.
 
-A cursor is not part of the event log: a reader of that log would hear of itself forever. It is a note beside it, and losing the
-last of it does no harm, since a reader knows by itself where it continues.
+A cursor is not part of the event log: a reader of that log would read about its own cursor forever. It is stored beside the log.
+Losing its last change does no harm, since readers keep their position themselves.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Place = tuple[int, int]
 
 
 class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
-    """A cursor as it is kept: by numbers, so that a stream that was made again under its old name is not taken for it."""
+    """A cursor as it is stored: with numbers of streams, so that a recreated stream is not confused with the old one."""
 
     places: dict[str, Place]
     updated_at: int
     holds: bool = False
     owner: str = ""
-    """The id of the token that made it; empty: no tokens are asked for, or it was made before this was kept."""
+    """The id of the token that created it; empty without authentication, or if it was created before this was stored."""
 
     def moved(self, places: Mapping[str, Place], now: int, holds: bool | None) -> StoredCursor:
-        """Another position of some streams; the others stay, and so does `holds` where it is not said."""
+        """Change the position of some streams; the other streams stay, and so does `holds` if it is None."""
         return StoredCursor({**self.places, **places}, now, self.holds if holds is None else holds, self.owner)
 
     def present(self, spans: Mapping[str, StreamSpan]) -> StoredCursor:
-        """Without the streams that are no more."""
+        """Drop streams that do not exist any more."""
         kept = {name: place for name, place in self.places.items() if _is_of(spans.get(name), place)}
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
 
@@ -45,7 +45,7 @@ class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 def check_room(bookmarks: Mapping[str, StoredCursor], name: str, owner: str) -> None:
-    """ResourceExhausted if there is no room for a new cursor: in all, in its project, or for the token that makes it."""
+    """ResourceExhausted if there is no room for a new cursor: in all, in its project, or for the token that creates it."""
     project = name.rpartition("/")[0]
     limits = [("there are", len(bookmarks), MAX_CURSORS)]
     if len(bookmarks) >= min(MAX_OF_PROJECT, MAX_OF_TOKEN):
@@ -58,7 +58,7 @@ def check_room(bookmarks: Mapping[str, StoredCursor], name: str, owner: str) -> 
 
 
 def held(bookmarks: Iterable[StoredCursor]) -> dict[int, int]:
-    """By stream number the offset from which on somebody waits to read; the event log has the number 0."""
+    """By stream number, the offset from which on a cursor holds the log; the event log has the number 0."""
     found: dict[int, int] = {}
     for bookmark in bookmarks:
         if bookmark.holds:
@@ -72,5 +72,5 @@ def _is_of(span: StreamSpan | None, place: Place) -> bool:
 
 
 def event_span(earliest: int, latest: int) -> StreamSpan:
-    """The event log as if it were a stream, under the number that no stream has."""
+    """The number of the event log, which no stream has."""
     return StreamSpan(EVENTS, 0, earliest, latest, 0)

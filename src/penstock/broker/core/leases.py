@@ -1,9 +1,9 @@
-"""Who holds what, and until when.
+"""The leases of a queue, by holder and deadline.
 
-Leases lie in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up or
-until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each. A leftover keeps its
-message in memory, so the heap is also rebuilt when leftovers have many bytes. Asking for the oldest one pays for a heap by
-offset, which serves until all in it are settled.
+Leases are in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up, or
+until most of the heap is stale and it is rebuilt: the cost of a lease is constant, without a timer for each. A stale entry keeps
+its message in memory, so the heap is also rebuilt when stale entries have many bytes. The first query for the oldest lease builds
+a heap by offset, which is used until all its entries are settled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Consumer", "Lease", "Leases"]
 _LEFTOVERS = 512
 _LEFTOVER_BYTES = 8 * 1024 * 1024
 _BYTES_A_LEASE = 64
-"""Added to the limit for each live lease: rebuilding the heap costs time for each of them."""
+"""Added to the limit for each live lease, since rebuilding the heap takes time for each of them."""
 
 
 class Consumer(ConsumerHoldings):
@@ -29,7 +29,7 @@ class Consumer(ConsumerHoldings):
     key_window: int = 1
     """How many messages of one ordering key it may hold."""
     reserved: Ready | None = None
-    """What only this consumer may have now, because it holds older messages of the same keys."""
+    """Messages reserved for this consumer, because it holds older messages with the same keys."""
 
 
 class Leases:
@@ -39,14 +39,14 @@ class Leases:
 
     def __init__(self) -> None:
         self.by_offset: dict[int, Lease] = {}
-        """The live leases; read it as you like, and call `added` after adding to it."""
+        """The live leases; call `added` after adding to it."""
         self._heap: list[Lease] = []
         self._leftover = 0
         """Bytes of the messages settled since the heap was rebuilt."""
         self._latest = 0
         self._ages: list[int] = []
         self._lowest = MAX_OFFSET
-        """The lowest offset that was granted since `_ages` was built."""
+        """The lowest offset that was leased since `_ages` was built."""
         self.size = 0
         """Bytes in flight."""
 
@@ -63,7 +63,7 @@ class Leases:
         self.added(leases, deadline, sum(lease.message.size for lease in leases), min(lease.offset for lease in leases))
 
     def added(self, leases: list[Lease], deadline: int, size: int, lowest: int) -> None:
-        """Leases that share one deadline were put into `by_offset`: bytes of their messages, and the lowest of their offsets."""
+        """Note leases with one deadline that were put into `by_offset`: the bytes of their messages and their lowest offset."""
         self.size += size
         if lowest < self._lowest:  # noqa: PLR1730  # cheaper than a call of min()
             self._lowest = lowest
@@ -79,7 +79,7 @@ class Leases:
             self._sweep()
 
     def end(self, leases: list[Lease]) -> int:
-        """Take away live leases; returns the bytes of their messages."""
+        """Remove live leases; returns the bytes of their messages."""
         by_offset, size = self.by_offset, 0
         for lease in leases:
             offset, length, holder = lease.offset, lease.message.size, lease.consumer
@@ -103,7 +103,7 @@ class Leases:
             self._sweep()
 
     def due(self, now: int) -> Iterator[Lease]:
-        """Leases whose deadline has come, oldest deadline first; each is still live and must be ended by the caller."""
+        """Expired leases, oldest deadline first; each is still live and must be ended by the caller."""
         while self._heap and self._heap[0].deadline <= now:
             lease = heappop(self._heap)
             if self.by_offset.get(lease.offset) is lease:
@@ -129,7 +129,7 @@ class Leases:
         if ages and ages[0] < self._lowest:
             return ages[0]
         if self._lowest not in by_offset:
-            # Something older came after the heap was built and is settled, or all of the heap is.
+            # An older lease came after the heap was built and is settled, or all leases in the heap are.
             self._ages = list(by_offset)
             heapify(self._ages)
             self._lowest = MAX_OFFSET
@@ -137,11 +137,11 @@ class Leases:
         return self._lowest
 
     def live(self) -> ValuesView[Lease]:
-        """All of them, in no particular order."""
+        """All leases, in no particular order."""
         return self.by_offset.values()
 
     def _sweep(self) -> None:
-        """Build the heap again from what is live."""
+        """Rebuild the heap from the live leases."""
         self._leftover = 0
         self._heap = list(self.by_offset.values())
         heapify(self._heap)

@@ -1,12 +1,12 @@
-"""Ordering keys: one lane a key.
+"""Ordering keys: one lane for each key.
 
-A lane exists while its key has an unsettled message. In the order of their age its messages are: those that are leased, all to
-one consumer; the next one; and the rest, which cost one number each: offset and priority in one, so that a message can be let
-go without being read.
+A lane exists while its key has an unsettled message. Its messages are, oldest first: those that are leased, all to one consumer;
+the next one; and the rest, one number for each, which combines offset and priority, so that a message can be removed without
+being read.
 
-While nothing of a key is leased, its next message is deliverable to everybody. While something is, the next is reserved for the
-consumer that holds it, as long as that holds fewer than its `key_window`, and deliverable to nobody else. A message that comes
-back leads its lane again; what was delivered after it must come back, too, and `leased_after` names it.
+While no message of a key is leased, its next message is deliverable to all consumers. While one is, the next is reserved for the
+consumer that holds it, if it holds fewer than its `key_window`. A requeued message is first in its lane again; messages that were
+delivered after it must be requeued too, and `leased_after` returns them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class KeyLane:
         self.holder: Consumer | None = None
         """The holder, if it has a name."""
         self.next = _NONE
-        """The oldest that is not leased, as offset and priority in one."""
+        """The oldest that is not leased, as one number of offset and priority."""
         self.place: Ready | None = None
-        """Where the next is deliverable from, if it is."""
+        """The level from which the next is deliverable, if it is."""
         self.rest: list[int] | None = None
-        """A heap of the others."""
+        """A heap of the other messages."""
 
 
 class KeyLanes:
-    """All keys of a queue that have something unsettled."""
+    """All keys of a queue with unsettled messages."""
 
     __slots__ = ("_delayed", "_gone", "_lanes", "_ready", "reserved")
 
@@ -49,7 +49,7 @@ class KeyLanes:
         self._ready, self._delayed = ready, delayed
         self._lanes: dict[str, KeyLane] = {}
         self._gone: set[int] | None = None
-        """Settled out of turn, still in line; made when first needed, since most queues never do."""
+        """Messages that were settled out of order and are still in a lane; created when first needed."""
         self.reserved = 0
         """How many messages are deliverable to one consumer only."""
 
@@ -65,7 +65,7 @@ class KeyLanes:
             self._ready.add(priority, offset, offset + 1)
 
     def lease(self, key: str, offset: int, holder: Consumer | None) -> None:
-        """The next message of a key was taken from its place, and is leased."""
+        """Note that the next message of a key is leased."""
         lane = self._lanes[key]
         if lane.leased:
             lane.leased.append(offset)
@@ -123,11 +123,11 @@ class KeyLanes:
             self._place(lane)
 
     def widen(self, key: str) -> None:
-        """The holder of a key has another window."""
+        """Apply a changed window of the holder of a key."""
         self._place(self._lanes[key])
 
     def leased_after(self, key: str, offset: int) -> list[int]:
-        """What is leased of a key and younger than a message of it."""
+        """Leased messages of a key that are younger than one of its messages."""
         lane = self._lanes.get(key)
         return lane.leased[bisect_right(lane.leased, offset) :] if lane is not None else []
 
@@ -173,7 +173,7 @@ class KeyLanes:
         self._place(lane)
 
     def _advance(self, lane: KeyLane) -> None:
-        """The next one left: another becomes the next."""
+        """Choose another next message after it has left."""
         lane.next = _NONE
         while lane.rest:
             packed = heappop(lane.rest)
@@ -184,7 +184,7 @@ class KeyLanes:
             return
 
     def _place(self, lane: KeyLane) -> None:
-        """Put the next to where it is deliverable from, if it is."""
+        """Make the next message deliverable, if it may be delivered."""
         place = None
         if lane.next != _NONE and lane.next >> 4 not in self._delayed:
             if not lane.leased:
@@ -199,7 +199,7 @@ class KeyLanes:
                 self.reserved += place is not self._ready
 
     def _withdraw(self, lane: KeyLane) -> None:
-        """Take the next away from where it is deliverable from."""
+        """Make the next message not deliverable."""
         if lane.place is not None:
             lane.place.remove(lane.next & 15, lane.next >> 4)
             self.reserved -= lane.place is not self._ready

@@ -1,4 +1,4 @@
-"""What the state machine takes and returns besides events."""
+"""Values that the state machine takes and returns, besides events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TTL_EXPIRED = "ttl_expired"
 
 
 class PendingDeadLetter(msgspec.Struct, gc=False):
-    """A dead letter on its way to its topic; the shell publishes it together with the event."""
+    """A dead letter to forward to its topic; the shell publishes it together with the event."""
 
     offset: int
     message: StoredMessage
@@ -23,7 +23,7 @@ class PendingDeadLetter(msgspec.Struct, gc=False):
 
 
 class Outcome:
-    """What a command that ends leases changed."""
+    """The result of a command that ends leases."""
 
     __slots__ = ("events", "pending_dead_letters")
 
@@ -33,7 +33,7 @@ class Outcome:
 
 
 class RestorePart(msgspec.Struct, gc=False):
-    """Part of what a queue is restored from: messages, or only their number when they are plain and untouched."""
+    """Part of what a queue is restored from: messages, or only their number if they were never delivered and have no options."""
 
     first: int
     count: int

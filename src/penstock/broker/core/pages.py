@@ -1,7 +1,7 @@
 """Messages in memory, by offset, in pages.
 
-Offsets are dense, so a page of 256 costs one pointer a message. A broker that lives in memory keeps every page; a durable one
-keeps a window, drops pages it can read again from the log, and reads them back when they are asked for.
+Offsets are dense, so a page of 256 costs one pointer for each message. A broker in memory keeps all pages; a durable one keeps a
+window, drops pages that the log has, and reads them again when needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.values.message import StoredMessage
 
 PAGE = 256
 OVERHEAD = 200
-"""What a message costs in memory beside its bytes: its record, the objects in it and the pointers to it."""
+"""Memory of a message besides its bytes: its record, the objects in it and the pointers to it."""
 _SHIFT = 8
 _MASK = PAGE - 1
 
@@ -26,10 +26,10 @@ class Pages:
     def __init__(self) -> None:
         self._pages: dict[int, list[StoredMessage | None]] = {}
         self.size = 0
-        """Bytes that the messages held take, `OVERHEAD` included."""
+        """Bytes of the messages in memory, including `OVERHEAD`."""
 
     def get(self, offset: int) -> StoredMessage | None:
-        """The message, when it is resident."""
+        """The message, if it is resident."""
         page = self._pages.get(offset >> _SHIFT)
         if page is None:
             return None
@@ -62,7 +62,7 @@ class Pages:
         return found
 
     def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> int:
-        """Hold messages of `size` bytes from offset `first` on; they were not held before. Returns the bytes that takes."""
+        """Add messages of `size` bytes from offset `first` on, which were not held before. Returns the memory that they take."""
         count, index = len(messages), first & _MASK
         taken = size + OVERHEAD * count
         self.size += taken
@@ -83,7 +83,7 @@ class Pages:
         return taken
 
     def drop(self, page_number: int, kept: Ranges | None = None) -> int:
-        """Let a page go, but for the offsets in `kept`; returns the bytes that frees."""
+        """Drop a page, except the offsets in `kept`; returns the memory that this frees."""
         page = self._pages.pop(page_number, None)
         if page is None:
             return 0
@@ -103,5 +103,5 @@ class Pages:
         return page_number in self._pages
 
     def page_numbers(self) -> Iterator[int]:
-        """The resident pages, in the order they came."""
+        """The resident pages, in the order in which they were added."""
         return iter(self._pages)

@@ -13,8 +13,8 @@ A subscription is a queue fed by a topic; a work queue is fed directly. *Waiting
 in the lane of its key (see `ordering`), or delayed until an instant. Every command takes `now`, changes the state and returns
 the events that say what changed; an instant is over when `now >= instant`.
 
-The messages themselves lie in the stream's `pages`. Where one is needed and not resident, the command stops before it, having
-done the rest, and leaves its offset in `absent`: the shell reads it from the log and calls again.
+The messages themselves are in the stream's `pages`. If one is needed and not resident, the command stops before it and sets its
+offset in `absent`: the shell reads it from the log and calls again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Queue(QueueState):
     __slots__ = ()
 
     def offer(self, first: int, batch: Batch, now: int) -> events.Dropped | None:
-        """Take newly published messages. What the filter refuses is settled; what has no room may be dropped, as policy says."""
+        """Add new messages. Those that the filter refuses are settled; those without room are dropped if the policy says so."""
         policy, count, priority = self.policy, len(batch.messages), batch.priority
         self.high = high = first + count
         bounded = policy.overflow == _DISCARD
@@ -78,7 +78,7 @@ class Queue(QueueState):
         return self._noted(events.Dropped(self.number, now, "overflow", merge(dropped))) if dropped else None
 
     def has_room(self, batch: Batch, count: int, size: int) -> bool:
-        """Whether every message of a batch may enter, given `count` messages of `size` bytes that are on their way."""
+        """Whether all messages of a batch have room, given `count` staged messages of `size` bytes."""
         policy = self.policy
         if policy.overflow != _REJECT or self.detached:
             return True
@@ -96,13 +96,13 @@ class Queue(QueueState):
         return True
 
     def room(self) -> int:
-        """How many more messages would be taken, as far as their number says."""
+        """How many more messages have room, by their number alone."""
         if self.policy.overflow == _SPILL:
             return MAX_COUNT
         return 0 if self._is_full(0, 0) else self.policy.capacity_messages - self.backlog
 
     def redrive(self, letters: list[tuple[int, StoredMessage]], now: int) -> events.Redriven:
-        """Put dead letters back as new: no attempts, no time to live, at their place in age."""
+        """Requeue dead letters as new messages: no attempts, no TTL, at their place by age."""
         self.epoch += 1
         for offset, message in letters:
             self.dead.pop(offset, None)
@@ -125,9 +125,9 @@ class Queue(QueueState):
     ) -> list[Lease]:
         """Deliver up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
 
-        A limit of what may be in flight is reached by the message that goes beyond it; `max_bytes` is not, but for a first
-        message that is larger by itself. So a large one always passes, and comes alone. Of one ordering key, a consumer with a
-        name may hold `key_window` messages, one without a name a single one.
+        The flow control limits are reached by the message that exceeds them. `max_bytes` is never exceeded, except by a single
+        first message, so that a large message is always delivered, alone. A consumer with a name may hold `key_window` messages
+        of one ordering key, one without a name a single one.
         """
         self.absent = None
         policy, leases = self.policy, self._leases
@@ -166,7 +166,7 @@ class Queue(QueueState):
                         break
                 else:
                     break
-            # With a window one at a time: the next of its key may be the next of all.
+            # With a window, lease one at a time: the next message of its key may be the next of all.
             start, stop = level.take(want if reserved is None else 1)
             if start < stop:
                 messages = self._pages.span(start, stop)
@@ -220,7 +220,7 @@ class Queue(QueueState):
         return granted
 
     def _widen(self, holder: Consumer, key_window: int) -> None:
-        """Let a consumer hold another number of messages of each ordering key."""
+        """Change how many messages of one ordering key a consumer may hold."""
         holder.key_window = key_window
         if key_window > 1 and holder.reserved is None and self.policy.ordered:
             holder.reserved = Ready()
@@ -253,7 +253,7 @@ class Queue(QueueState):
         return events.Extended(self.number, now, offsets, published, deadline)
 
     def ack(self, leases: list[Lease], now: int) -> events.Acked:
-        """Settle live leases for good."""
+        """Acknowledge live leases."""
         ordered, count = self.policy.ordered, len(leases)
         if ordered or self._traces or self._expires_at:
             for lease in leases:
@@ -271,7 +271,7 @@ class Queue(QueueState):
         return events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases]))
 
     def ack_expired(self, offset: int, attempt: int, epoch: int, message: StoredMessage, now: int) -> events.Acked | None:
-        """Settle a delivery whose lease has expired; None when the message was delivered again or settled since."""
+        """Acknowledge a delivery whose lease has expired; None if the message was redelivered or settled since."""
         trace = self._traces.get(offset)
         if trace is None or self._leases.get(offset) is not None:
             return None
@@ -285,7 +285,7 @@ class Queue(QueueState):
     def nack(
         self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None, delay: int | None = None
     ) -> Outcome:
-        """End live leases without success: back to the queue, or dead. `delay` replaces the policy's backoff."""
+        """Nack live leases: the messages are requeued or become dead letters. `delay` replaces the policy's backoff."""
         outcome, reason = Outcome(), None if requeue else EXPLICIT_NACK
         for lease in leases:
             self._fail(lease, now, now, "nacked", reason=reason, error=error, outcome=outcome, delay=delay)
@@ -295,9 +295,9 @@ class Queue(QueueState):
     def dead_letter_leased(
         self, leases: list[Lease], now: int, *, reason: str, error: str | None, attempts: int | None = None
     ) -> Outcome:
-        """End live leases without success and without another try, for a reason that the consumer gives.
+        """Make dead letters of live leases without another attempt, for a reason that the consumer gives.
 
-        `attempts`: how often the consumer tried each message, if not as often as it was delivered.
+        `attempts`: how often the consumer tried each message, if that is not the number of deliveries.
         """
         outcome = Outcome()
         for lease in leases:
@@ -308,27 +308,27 @@ class Queue(QueueState):
     def dead_letter_waiting(
         self, offset: int, message: StoredMessage, now: int, *, reason: str, attempts: int, error: str | None
     ) -> Outcome:
-        """Take a waiting message to the dead letters: it came here only to be kept."""
+        """Move a waiting message to the dead letters without a delivery."""
         outcome = Outcome()
         self._remove(offset, message)
         self._die(offset, message, reason, "buried", attempts, error, now, outcome)
         return outcome
 
     def release(self, consumer: str, now: int) -> list[events.Returned | events.ConsumerReleased]:
-        """Release everything a consumer holds, without counting the attempts, and forget the consumer."""
+        """Release all leases of a consumer, without counting the attempts, and forget the consumer."""
         holder = self._consumers.pop(consumer)
         leases = [self._leases.by_offset[offset] for offset in sorted(holder.held)]
         released = events.ConsumerReleased(self.number, now, consumer)
         return [self.give_back(leases, now), released] if leases else [released]
 
     def give_back(self, leases: list[Lease], now: int) -> events.Returned:
-        """Undo deliveries that never reached anybody: the messages wait again, and the attempts do not count.
+        """Undo deliveries that reached no consumer: the messages are requeued, and the attempts do not count.
 
-        What was delivered after them of their ordering keys is undone with them.
+        Later deliveries of their ordering keys are undone too.
         """
         if followers := self._followers(leases):
             leases = [*({lease.offset: lease for lease in leases} | followers).values()]
-        # The next delivery has the same attempt number; the epoch keeps the old ack ids from fitting it.
+        # The next delivery has the same attempt number; the epoch makes the old ack ids invalid for it.
         self.epoch += 1
         self._leases.end(leases)
         for lease in leases:
@@ -338,9 +338,9 @@ class Queue(QueueState):
         return events.Returned(self.number, now, offsets, published, "released", column(attempts), now)
 
     def tick(self, now: int, published: Mapping[int, int] = _NOTHING, *, retires: bool = True) -> Outcome:
-        """Do everything that has become due: leases, delays, times to live and, if it `retires`, retention.
+        """Do everything that is due: leases, delays, TTLs and, if `retires`, retention.
 
-        `published` has publish times of messages that are not resident: what is young enough need not be read.
+        `published` has publish times of messages that are not resident, so that young ones need not be read.
         """
         outcome = Outcome()
         self.absent = None
@@ -351,7 +351,7 @@ class Queue(QueueState):
         self._waiting.wake(now)
         while self._expiry_heap and self._expiry_heap[0][0] <= now:
             expires_at, offset = self._expiry_heap[0]
-            # A leased message outlives its time; that is settled when the lease ends.
+            # The TTL of a leased message is checked when its lease ends.
             if self._expires_at.get(offset) == expires_at and self._leases.get(offset) is None:
                 message = self._pages.get(offset)
                 if message is None:
@@ -380,7 +380,7 @@ class Queue(QueueState):
         return due
 
     def purge(self, now: int) -> events.Dropped | None:
-        """Remove everything that waits; leases continue."""
+        """Remove all waiting messages; leases continue."""
         ranges = self._waiting.ranges()
         if not ranges:
             return None
@@ -389,7 +389,7 @@ class Queue(QueueState):
         return self._noted(event)
 
     def detach(self) -> None:
-        """The topic is gone: nothing waits, nothing is leased, nothing comes."""
+        """Drop all messages and leases: the topic was deleted."""
         self.detached = True
         self.description = self._describe()
         self._leases = Leases()
@@ -399,8 +399,8 @@ class Queue(QueueState):
             consumer.size = 0
 
     def update(self, policy: Policy, spec: bytes, now: int) -> None:
-        """Live by another policy from now on: what is leased keeps its deadline, what waits keeps its delay."""
-        assert (policy.ordered, policy.filter) == (self.policy.ordered, self.policy.filter), "order and filter are for life"
+        """Change the policy. Leases keep their deadlines, and waiting messages their delays."""
+        assert (policy.ordered, policy.filter) == (self.policy.ordered, self.policy.filter), "ordering and filter are fixed"
         self.policy, self.spec = policy, spec
         self.description = self._describe()
         self._retire_at = FOREVER
@@ -413,7 +413,7 @@ class Queue(QueueState):
         return events.Paused(self.number, now, paused)
 
     def purge_dead(self, now: int, only: Container[int] | None = None) -> events.DeadRemoved | None:
-        """Empty the list of dead letters, or take those at these offsets from it; they stay in the log."""
+        """Empty the list of dead letters, or remove those at these offsets; the messages stay in the log."""
         letters = [letter for offset, letter in self.dead.items() if only is None or offset in only]
         if not letters:
             return None
@@ -435,7 +435,7 @@ class Queue(QueueState):
         delay: int | None = None,
         attempts: int | None = None,
     ) -> None:
-        """End a lease without success at the instant `at`, noticed `now`; with a reason it is the end of the message."""
+        """End a lease without an ack at the instant `at`, noticed `now`; with a reason the message becomes a dead letter."""
         self._leases.end([lease])
         offset, message, attempt = lease.offset, lease.message, lease.attempt
         target = self.policy.dead_letter_topic
@@ -458,15 +458,15 @@ class Queue(QueueState):
         outcome.events.append(self._noted(returned))
 
     def _recall(self, failed: list[Lease], now: int, outcome: Outcome) -> None:
-        """Undo what was delivered after messages that are redelivered: a key's order holds again from there on.
+        """Undo deliveries after messages that are redelivered, so that each key's order holds from there on.
 
-        After a message that died nothing is undone: it does not come back, so nothing has overtaken it.
+        After a message that became a dead letter nothing is undone: it is not redelivered, so nothing has overtaken it.
         """
         if self.policy.ordered and (followers := self._followers([one for one in failed if one.offset in self._traces])):
             outcome.events.append(self._noted(self.give_back([*followers.values()], now)))
 
     def _followers(self, leases: list[Lease]) -> dict[int, Lease]:
-        """What is leased of the ordering keys of these messages, and younger."""
+        """Leased messages with the ordering keys of these messages that are younger than them."""
         if not self.policy.ordered:
             return {}
         live, after = self._leases.by_offset, self._waiting.lanes.leased_after
@@ -481,7 +481,7 @@ class Queue(QueueState):
         return TTL_EXPIRED if expires_at is not None and expires_at <= at else None
 
     def _return(self, lease: Lease, attempts: int, cause: str, error: str | None, due: int | None) -> None:
-        """Put a message whose lease has ended back to where it waits."""
+        """Requeue a message whose lease has ended."""
         offset, message = lease.offset, lease.message
         trace = self._traces.setdefault(offset, Trace())
         trace.attempts, trace.cause, trace.error, trace.epoch = attempts, cause, error or trace.error, lease.epoch
@@ -505,7 +505,7 @@ class Queue(QueueState):
         now: int,
         outcome: Outcome,
     ) -> None:
-        """Dead-letter a message that has left the queue, or drop it where there is no place for dead letters."""
+        """Dead-letter a message that has left the queue, or drop it if the queue keeps no dead letters."""
         target = self.policy.dead_letter_topic
         if self.dead_letter_room <= 0 if target is not None else self.policy.dead_letter_size is None:
             outcome.events.append(self._noted(events.Dropped(self.number, now, "ttl", [(offset, offset + 1)], cause)))
@@ -524,7 +524,7 @@ class Queue(QueueState):
             outcome.events.append(self._noted(evicted))
 
     def _retire(self, now: int, published: Mapping[int, int], outcome: Outcome) -> None:
-        """Let go of waiting messages that are older than the retention, oldest first."""
+        """Remove waiting messages that are older than the retention, oldest first."""
         retention = self.policy.retention
         self._retire_at = FOREVER
         if retention is None or self.backlog == len(self._leases):
@@ -550,7 +550,7 @@ class Queue(QueueState):
             self.soonest = min(self.soonest, instant)
 
     def _remove(self, offset: int, message: StoredMessage) -> None:
-        """Take a waiting message out, wherever it waits."""
+        """Remove a waiting message, wherever it waits."""
         self._waiting.remove(offset, message.priority, self._key(message))
         self._end(offset, message)
 
@@ -562,7 +562,7 @@ class Queue(QueueState):
         self.size -= message.size
 
     def _empty(self) -> None:
-        """Keep only what is leased."""
+        """Keep only leased messages."""
         leased = self._leases.by_offset
         self._waiting = Waiting()
         for consumer in self._consumers.values():
@@ -579,9 +579,9 @@ class Queue(QueueState):
 def _limited(
     messages: list[StoredMessage], room: int | None, budget: int | None, is_first: bool
 ) -> tuple[list[StoredMessage], int | None, int | None]:
-    """As many messages as there is room for, a first one in any case, and as a budget of bytes allows, the last one beyond it.
+    """Select the messages that there is room for, at least one, within a budget of bytes that the last one may exceed.
 
-    Returns them, and what is left of both.
+    Returns them, and the rest of the room and of the budget.
     """
     for index, message in enumerate(messages):
         if room is not None and message.size > room and not (is_first and index == 0):

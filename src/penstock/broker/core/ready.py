@@ -1,9 +1,9 @@
-"""What may be delivered now: by priority, and inside a priority by age.
+"""Deliverable messages, by priority, and within a priority by age.
 
-Age is the offset. Most messages arrive in order and leave in order, so a level keeps *runs* of offsets rather than offsets: a
-million waiting messages are one pair of numbers. What comes back (a redelivery, a key's next message) joins a heap beside the
-runs and is taken when it is the oldest, so it returns to its place in age. Removal from the middle only marks the offset; the
-mark is dropped when the offset comes up.
+The age is the offset. Most messages arrive and leave in order, so a level keeps *runs* of offsets rather than offsets: a million
+waiting messages are one pair of numbers. Requeued messages and the next messages of keys are in a heap beside the runs and are
+taken when they are the oldest, so they keep their place by age. Removal from the middle only marks the offset; the mark is
+dropped when the offset comes up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Level:
             self.add(start, stop)
 
     def add(self, start: int, stop: int) -> None:
-        """Add the offsets from `start` up to `stop`, wherever they belong in age."""
+        """Add the offsets from `start` up to `stop`, at their place by age."""
         self.count += stop - start
         if self._gone:
             for offset in range(start, stop):
@@ -55,21 +55,21 @@ class Level:
                 heappush(self._returned, offset)
 
     def _come_back(self, offset: int) -> None:
-        """Add an offset while some are marked as gone: it may be one of them, which is then in its place already."""
+        """Add an offset while some are marked as removed: if it is one of them, it is in its place already."""
         if offset in self._gone:
             self._gone.discard(offset)
         else:
             heappush(self._returned, offset)
 
     def remove(self, offset: int) -> None:
-        """Take out an offset that is in this level."""
+        """Remove an offset of this level."""
         self._gone.add(offset)
         self.count -= 1
         if len(self._gone) > self.count + _LEFTOVERS or not self.count:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Most of what lies here is gone: begin again with the rest."""
+        """Rebuild the level: most of its offsets are removed."""
         kept = merge(self.ranges())
         self._start = self._stop = self.count = 0
         self._later, self._returned, self._gone = None, [], set()
@@ -77,7 +77,7 @@ class Level:
             self.add(start, stop)
 
     def take(self, most: int) -> tuple[int, int]:
-        """Take the next offsets (start, stop) when they are one run and nothing older waits; (0, 0) when not: ask `first`."""
+        """Take the next offsets (start, stop) if they are one run and nothing older waits; otherwise (0, 0): then use `first`."""
         if self._gone or (self._returned and self._returned[0] < self._stop):
             return 0, 0
         start, stop = self._start, self._stop
@@ -92,7 +92,7 @@ class Level:
         return start, stop
 
     def first(self) -> int:
-        """The oldest offset, still in place; there must be one."""
+        """The oldest offset, which is not removed; there must be one."""
         while True:
             if self._returned and (self._start == self._stop or self._returned[0] < self._start):
                 offset = self._returned[0]
@@ -107,7 +107,7 @@ class Level:
             self._gone.discard(offset)
 
     def pop(self) -> None:
-        """Take what `first` returned."""
+        """Remove the offset that `first` returned."""
         self.count -= 1
         if self._returned and (self._start == self._stop or self._returned[0] < self._start):
             heappop(self._returned)
@@ -147,7 +147,7 @@ class Ready:
     def __init__(self) -> None:
         self.by_priority: dict[int, Level] = {}
         self.levels: list[Level] = []
-        """In the order of delivery."""
+        """Priorities in the order of delivery."""
 
     def add(self, priority: int, start: int, stop: int) -> None:
         """Add the offsets from `start` up to `stop` with this priority."""
@@ -161,7 +161,7 @@ class Ready:
         self.by_priority[priority].remove(offset)
 
     def first(self) -> Level | None:
-        """The level of what is delivered next."""
+        """The level of the next message."""
         for level in self.levels:
             if level.count:
                 return level

@@ -1,7 +1,7 @@
-"""What one queue holds, and what can be asked of it. The transitions are in `queue`.
+"""The state of one queue, and queries about it. The transitions are in `queue`.
 
-The same state exists as plain data, a `QueueImage`: `image` gives it, `restore` takes it. A restart, a seek and the making of a
-new queue all go through `restore`.
+The same state exists as plain data, a `QueueImage`: `image` returns it, `restore` takes it. A restart, a seek and the creation of
+a queue all use `restore`.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ class QueueState:
         self.spec = image.spec
         self.detached = image.detached
         self.description = self._describe()
-        """What others may know of it, as a value that is replaced when it changes."""
+        """Its public description, a value that is replaced when it changes."""
         self.scheduled = FOREVER
-        """When the shell will tick this queue; kept here so that it is found without a look-up."""
+        """When the shell will tick this queue; kept here to save a look-up."""
         self.soonest = FOREVER
         """Nothing is due before this instant."""
         self._retire_at = FOREVER
         self.dead_letter_room = 0
-        """How many dead letters somebody would receive in their topic; the shell says so before a command that may need it."""
+        """How many dead letters would be received in their topic; the shell sets it before commands that may need it."""
         self.absent: int | None = None
         self._pages = pages
         self._filter = Filter.parse(image.policy.filter) if image.policy.filter else None
         self.restore(image, (), 0)
 
     def restore(self, image: QueueImage, pieces: Iterable[RestorePart], now: int) -> None:
-        """Take over the state of an image; `pieces` cover its unsettled offsets in order, each touched one with its message."""
+        """Load the state of an image; `pieces` cover its unsettled offsets in order, with messages where they are needed."""
         self.counters: Counters = image.counters
         self.dead: dict[int, DeadLetterEntry] = dict(image.dead)
         self.epoch = image.epoch
@@ -186,12 +186,12 @@ class QueueState:
 
     @property
     def ready(self) -> int:
-        """Waiting and not delayed: deliverable, or behind the head of their key."""
+        """Messages that wait and are not delayed: deliverable, or behind the first of their key."""
         return self.backlog - len(self._leases) - self._waiting.delayed
 
     @property
     def is_deliverable(self) -> bool:
-        """Whether there is anything to deliver now, to somebody who may have more."""
+        """Whether a message is deliverable now, to any consumer with room."""
         if not self.paused:
             for level in self._waiting.ready.levels:
                 if level.count:
@@ -200,7 +200,7 @@ class QueueState:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything waits: deliverable, delayed, or for its key."""
+        """Whether a message waits: deliverable, delayed, or behind its key."""
         return self.backlog > len(self._leases.by_offset)
 
     @property
@@ -209,29 +209,29 @@ class QueueState:
         return self._waiting.lanes.reserved
 
     def is_reserved_for(self, consumer: str | None) -> bool:
-        """Whether there is something to deliver now to this consumer only."""
+        """Whether a message is deliverable now to this consumer only."""
         known = self._consumers.get(consumer) if consumer is not None else None
         return not self.paused and known is not None and known.reserved is not None and known.reserved.first() is not None
 
     def position(self, priority: int) -> int:
-        """How many ready messages stand before one of this priority that comes now."""
+        """How many ready messages are before a new one of this priority."""
         return self._waiting.ahead(priority)
 
     def priorities(self) -> tuple[tuple[int, int], ...]:
-        """(priority, how many are deliverable now), the most urgent first; none where all have the same priority."""
+        """(priority, how many are deliverable now), highest priority first; empty if all have the same priority."""
         levels = self._waiting.ready.levels
         return tuple((level.priority, level.count) for level in levels if level.count) if len(levels) > 1 else ()
 
     def consumers(self) -> list[str]:
-        """Who has received something and was not released."""
+        """Consumers that have received a message and were not released."""
         return list(self._consumers)
 
     def knows(self, consumer: str) -> bool:
-        """Whether a consumer has received something and was not released."""
+        """Whether a consumer has received a message and was not released."""
         return consumer in self._consumers
 
     def holding(self, consumer: str) -> Consumer:
-        """What a consumer holds: read it only."""
+        """The leases of a consumer. Do not change them."""
         return self._consumers.get(consumer) or Consumer(consumer)
 
     def waiting(self) -> Ranges:
@@ -247,11 +247,11 @@ class QueueState:
         return min((offset for offset in (waiting, leased) if offset is not None), default=None)
 
     def oldest_waiting(self) -> int | None:
-        """The oldest offset that is still to be delivered."""
+        """The oldest waiting offset."""
         return self._waiting.oldest()
 
     def is_waiting(self, offset: int) -> bool:
-        """Whether a message whose lease has just ended came back."""
+        """Whether a message whose lease has just ended was requeued."""
         return offset in self._traces
 
     def is_unsettled(self, offset: int, message: StoredMessage) -> bool:
@@ -259,7 +259,7 @@ class QueueState:
         return self._leases.get(offset) is not None or self._waiting.holds(offset, self._key(message))
 
     def attempts(self, offset: int) -> int:
-        """How often a waiting message was delivered so far."""
+        """How often a waiting message was delivered."""
         trace = self._traces.get(offset)
         return trace.attempts if trace is not None else 0
 
@@ -268,7 +268,7 @@ class QueueState:
         return self._waiting.upcoming(most)
 
     def explain(self, offset: int, message: StoredMessage) -> WaitReason | None:
-        """Why an unsettled message is not deliverable now; None when it is."""
+        """Why an unsettled message is not deliverable now; None if it is."""
         lease = self._leases.get(offset)
         if lease is not None:
             return WaitReason("leased", until=lease.deadline)
@@ -301,7 +301,7 @@ class QueueState:
         return self._leases.by_offset.get(offset)
 
     def has_expired(self, offset: int) -> bool:
-        """Whether the last lease of an unsettled or dead message ran out."""
+        """Whether the last lease of an unsettled or dead message expired."""
         last = self._traces.get(offset) or self.dead.get(offset)
         return last is not None and last.cause == "expired"
 
@@ -320,7 +320,7 @@ class QueueState:
             self._watch(offset, message.expires_at)
 
     def _watch(self, offset: int, expires_at: int) -> None:
-        """Look at a message when its time is over."""
+        """Schedule a check of a message for the end of its TTL."""
         heappush(self._expiry_heap, (expires_at, offset))
         self.soonest = min(self.soonest, expires_at)
         if len(self._expiry_heap) > 2 * len(self._expires_at) + _LEFTOVERS:
@@ -348,5 +348,5 @@ class QueueState:
 
 
 def later(instant: int | None, now: int) -> int | None:
-    """The instant, when it is still to come."""
+    """The instant, if it is in the future."""
     return instant if instant is not None and instant > now else None

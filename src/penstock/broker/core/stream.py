@@ -1,4 +1,4 @@
-"""A stream: the append-only log of one topic or one work queue, as the broker knows it while it runs."""
+"""A stream: the append-only log of one topic or one work queue, as the broker keeps it in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pair = tuple[str, int]
 
 
 class Stream:
-    """Offsets, the messages that are in memory, and the queues that are fed."""
+    """Offsets, the messages in memory, and the queues that it feeds."""
 
     __slots__ = (
         "created_at",
@@ -45,7 +45,7 @@ class Stream:
         self.created_at = image.created_at
         self.next_offset = image.next_offset
         self.earliest = 0
-        """Everything from here on is in the log."""
+        """The log has everything from this offset on."""
         self.published_at = image.published_at
         self.producers: Producers = image.producers
         self.spec = image.spec
@@ -53,7 +53,7 @@ class Stream:
         self.pages = Pages()
         self.queues: list[Queue] = []
         self.shed_at = 0
-        """In memory: how large it may grow before retention looks at it."""
+        """In memory: how large it may grow before retention checks it."""
         self.may_refuse = False
         """Whether a publish can be refused because a queue is full."""
 
@@ -66,7 +66,7 @@ class Stream:
         self.may_refuse = any(other.policy.overflow == Overflow.REJECT for other in self.queues)
 
     def describe(self) -> StreamDescription:
-        """What others may know of it, as it is now."""
+        """Its public description, as of now."""
         return StreamDescription(
             self.number,
             self.kind,
@@ -94,13 +94,13 @@ class Stream:
         )
 
     def room(self) -> int:
-        """How many more messages somebody would receive."""
+        """How many more messages would be received by its queues."""
         return max((queue.room() for queue in self.queues), default=0)
 
     def known(self, batch: Batch, first: int, at: int, staged: dict[Pair, Place]) -> tuple[Batch, list[Place | None] | None]:
-        """Split a batch of an idempotent producer: what is new, and for every message the place it already has, if any has one.
+        """Split a batch of an idempotent producer: the new messages, and for every message its earlier place, if any has one.
 
-        `first` and `at` are the place of its first new message; `staged` are pairs that the same commit takes before it.
+        `first` and `at` are the place of its first new message; `staged` are pairs that are staged before it for the same commit.
         """
         if batch.is_whole and batch.producers and (pair := batch.producers[0]) is not None:
             place = self.producers.find(*pair) or staged.get(pair)

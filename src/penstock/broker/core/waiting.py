@@ -1,8 +1,8 @@
-"""Where unsettled messages wait while nobody holds them: ready, in the lane of their key, or delayed.
+"""Unsettled messages that are not leased: ready, in the lane of their key, or delayed.
 
-A message is deliverable from one place at the most: `ready`, or what is reserved for one consumer (see `ordering`). Delayed ones
-stand in a heap by the instant they are due; an entry whose message has left, or is due at another time, is skipped when it comes
-up.
+A message is deliverable from at most one place: `ready`, or the messages reserved for one consumer (see `ordering`). Delayed ones
+are in a heap by the instant at which they are due; an entry whose message has left, or is due at another time, is skipped when it
+comes up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEFTOVERS = 512
 
 
 class Waiting:
-    """The waiting messages of one queue. `key` is "" for a message that no order binds."""
+    """The waiting messages of one queue. `key` is "" for a message without an ordering key."""
 
     __slots__ = ("_delayed", "_due", "lanes", "ready")
 
@@ -30,7 +30,7 @@ class Waiting:
         self._due: list[tuple[int, int, int, str]] = []
 
     def add(self, offset: int, priority: int, key: str, due: int | None) -> None:
-        """Let a new message in, which has to wait until `due` and for its turn in its key."""
+        """Add a new message, which waits until `due` and for its turn in its key."""
         if due is not None:
             self._delay(offset, priority, key, due)
         if key:
@@ -39,7 +39,7 @@ class Waiting:
             self.ready.add(priority, offset, offset + 1)
 
     def come_back(self, offset: int, priority: int, key: str, due: int | None) -> None:
-        """Let a message in again whose lease ended."""
+        """Add a message whose lease has ended."""
         if due is not None:
             self._delay(offset, priority, key, due)
         if key:
@@ -48,7 +48,7 @@ class Waiting:
             self.ready.add(priority, offset, offset + 1)
 
     def remove(self, offset: int, priority: int, key: str) -> None:
-        """Take a message out, wherever it waits, and let its follower continue."""
+        """Remove a message, wherever it waits; the next of its key becomes deliverable."""
         was_delayed = self._delayed.pop(offset, None) is not None
         if key:
             self.lanes.remove(key, offset)
@@ -90,7 +90,7 @@ class Waiting:
         return len(self._delayed)
 
     def due(self, offset: int) -> int | None:
-        """Until when a message is delayed."""
+        """The instant until which a message is delayed."""
         return self._delayed.get(offset)
 
     def ranges(self) -> Ranges:
@@ -98,7 +98,7 @@ class Waiting:
         return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
     def oldest(self) -> int | None:
-        """The oldest waiting offset. Those behind their key's head are younger than it, so they need no look."""
+        """The oldest waiting offset. Messages behind the first of their key are younger than it, so they are not examined."""
         ready = (level.first() for level in self.ready.levels if level.count)
         return min([*ready, *self._delayed], default=None)
 

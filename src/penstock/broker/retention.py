@@ -8,7 +8,6 @@ What a cursor that holds has still to read stays in any case. The names of what 
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -190,5 +189,7 @@ def return_freed_memory() -> None:
 
     glibc keeps large blocks that were freed below others that are in use, so a process stays as large as its largest backlog was.
     """
+    import ctypes  # noqa: PLC0415  # few processes free so much
+
     with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be opened
         ctypes.CDLL(None).malloc_trim(0)

@@ -162,8 +162,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.arrow"})
 
 # Packages that see the broker from outside: they do not import its core, hold its lock or read its catalog, which only a function
-# that is given to `Broker.change` sees. What they need is in `broker/lookup.py`, `backlog.py`, `consumer.py`, `counters.py`,
-# `documents.py`, `follower.py`, `log_view.py`, `positions.py`, `publish.py`, `settlement.py` and `work_queues.py`.
+# that is given to `Broker.change` sees. What they need is in `broker/lookup.py`, `backlog.py`, `consumer.py`,
+# `async_consumer.py`, `counters.py`, `documents.py`, `follower.py`, `log_view.py`, `positions.py`, `publish.py`,
+# `settlement.py` and `work_queues.py`.
 OUTSIDE_THE_BROKER = frozenset(
     {
         "penstock.api",

@@ -11,8 +11,10 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from penstock.http import HttpServer, Operation, Request, Route, documented, json_response
-from penstock.http.routes import Handler
+from penstock.http.pages import documented
+from penstock.http.port import HttpServer
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Handler, Operation, Route
 
 PATIENCE = 60.0
 """Seconds after which a wait in a test is a failure."""

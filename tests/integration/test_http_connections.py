@@ -8,8 +8,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from penstock.http import HttpLimits, HttpServer, Request, open_websocket
 from penstock.http.bodies import FREE_BYTES
+from penstock.http.limits import HttpLimits
+from penstock.http.port import HttpServer
+from penstock.http.request import Request, open_websocket
 from penstock.testing.certificates import Authority
 from tests.integration.http_client import Client, connected, echo, eventually, route, scenario, serving
 

@@ -12,19 +12,12 @@ from aiohttp import web
 
 from penstock.access import ANYONE, ClientRates, Keyring, Principal, Verb
 from penstock.errors import BrokerClosed, InvalidArgument, Unauthenticated
-from penstock.http import (
-    GOOGLE_ERRORS,
-    ErrorBody,
-    HttpLimits,
-    Operation,
-    Refusal,
-    Request,
-    Route,
-    TokenGate,
-    json_response,
-    open_websocket,
-)
+from penstock.http.authentication import TokenGate
 from penstock.http.bodies import STEP_BYTES
+from penstock.http.limits import HttpLimits
+from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal
+from penstock.http.request import Request, json_response, open_websocket
+from penstock.http.routes import Operation, Route
 from penstock.rate_limit import RateLimit
 from penstock.testing import ManualClock
 from tests.integration.http_client import connected, echo, route, run, scenario, serving, who

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.access import ClientRates
 from penstock.config import Settings
-from penstock.http import TokenGate
+from penstock.http.authentication import TokenGate
 from penstock.rate_limit import RateLimit
 from penstock.server.server import _hosts
 from tests.integration.http_client import connected, scenario, serving

@@ -9,8 +9,9 @@ from typing import ClassVar
 from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.access import Principal, Verb
 from penstock.errors import Unauthenticated
-from penstock.http import HttpServer, documented
 from penstock.http.monitoring import monitoring_routes
+from penstock.http.pages import documented
+from penstock.http.port import HttpServer
 from penstock.http.traffic import Traffic, traffic_collector
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.testing import ManualClock

@@ -19,7 +19,7 @@ from penstock.api.operations import Operations
 from penstock.api.service import embedded_service
 from penstock.client import PubSub
 from penstock.errors import InvalidArgument, PermissionDenied, SchemaNotFound, ServerUnreachable, Unauthenticated
-from penstock.http import Gate, TokenGate
+from penstock.http.authentication import Gate, TokenGate
 from penstock.native import NativeLimits, NativeServer
 from penstock.rate_limit import RateLimit
 from penstock.testing.server import LocalServer

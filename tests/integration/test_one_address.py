@@ -19,8 +19,8 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports.grpc import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
-from penstock.http import Http2Relay, HttpLimits
-from penstock.http.http2_relay import PREFACE
+from penstock.http.http2_relay import PREFACE, Http2Relay
+from penstock.http.limits import HttpLimits
 from penstock.testing.server import LocalServer
 from tests.integration.http_client import PATIENCE, connected, eventually, scenario, serving
 

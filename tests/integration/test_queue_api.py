@@ -20,7 +20,7 @@ from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.durations import SECOND
-from penstock.http import TokenGate
+from penstock.http.authentication import TokenGate
 from penstock.queue_api import Queues, Resp3Server, SocketLimits, SynapRpcServer, routes
 from penstock.queue_api.commands import COMMANDS
 from penstock.queue_api.resp3 import Resp3Codec

@@ -11,7 +11,7 @@ from synap_sdk.exceptions import SynapException
 
 from penstock import Broker
 from penstock.broker.aio import AsyncBroker
-from penstock.http import HttpServer
+from penstock.http.port import HttpServer
 from penstock.queue_api import Queues, Resp3Server, SynapRpcServer, routes
 from penstock.values.message import MAX_MESSAGE_BYTES
 from penstock.values.policy import QueueConfig, RetryPolicy

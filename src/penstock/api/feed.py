@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.async_consumer import BATCH, BATCH_BYTES, Sink, StreamConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import BATCH, BATCH_BYTES, PLAIN, DeliveryRules, Find, Sink, StreamConsumer
+from penstock.broker.consumer import PLAIN, DeliveryRules, Find
 from penstock.broker.settlement import ACK, GIVE_BACK, Settlement, nack, new_deadline
 from penstock.durations import micros
 from penstock.errors import PenstockError, Unavailable

@@ -19,8 +19,9 @@ from penstock.api.queues import MAX_ANSWERED, QueueOperations
 from penstock.api.schema_operations import SchemaOperations, retention_span
 from penstock.api.service import Service
 from penstock.broker import backlog, lookup
+from penstock.broker.async_consumer import AsyncConsumer, Sink
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import AsyncConsumer, Find, Sink
+from penstock.broker.consumer import Find
 from penstock.broker.history import EventRow
 from penstock.broker.positions import take_snapshot
 from penstock.broker.publish import originated, publish_async

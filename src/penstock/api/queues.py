@@ -16,8 +16,8 @@ from penstock.access import ANYONE, Action, Principal, Right, Verb
 from penstock.api.queue_manager import ConsumeTerms, QueueManager, queue_settings
 from penstock.broker import backlog, lookup, work_queues
 from penstock.broker.aio import AsyncBroker, StopSignal, Waiter
+from penstock.broker.async_consumer import AsyncConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import AsyncConsumer
 from penstock.broker.descriptions import delivery
 from penstock.broker.work_queues import Failures
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound

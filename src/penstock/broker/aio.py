@@ -200,6 +200,10 @@ class AsyncBroker:
         """Run a call that blocks in a thread of its own."""
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
+    def call_later(self, seconds: float, function: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have a function called in the loop after a while."""
+        return self._loop.call_later(seconds, function)
+
     def advance(self) -> int:
         """Do everything that is due, without waiting for the disk; returns the current time."""
         now = self.broker.clock.now()

@@ -1,16 +1,21 @@
-"""Threads for user code: the calls of one key run one at a time, so that a slow one delays only its own key."""
+"""Threads for code that users wrote: the calls of one key run one at a time, so that a slow one delays only its own key.
+
+Every broker has some, and few use them: what they need is loaded, and the threads are made, at the first call.
+"""
+# ruff: noqa: PLC0415  # see above
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from penstock.errors import BrokerClosed, PenstockError, ResourceExhausted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,16 +50,18 @@ class Call:
 
 
 class KeyedThreads:
-    """Runs blocking calls, those of one key one at a time and in order. Thread-safe."""
+    """Runs blocking calls, those of one key one at a time and in order. Safe to use from every thread."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._name, self._threads = name, threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Call]] = {}
-        """By key, the calls that wait while another call of the key runs."""
+        """By key, what waits while another call of the key runs."""
 
     def start(self, key: Hashable, work: Callable[[], None], refuse: Callable[[PenstockError], None]) -> Call:
-        """Schedule `work` after the earlier calls of its key."""
+        """Have `work` called when the earlier calls of its key have returned."""
         call = Call(self, key, work, refuse)
         with self._lock:
             waiting = self._waiting.get(key)
@@ -70,19 +77,22 @@ class KeyedThreads:
         return key in self._waiting
 
     def remove(self, key: Hashable, call: Call) -> bool:
-        """Cancel a waiting call; False if it runs or has run."""
+        """Forget a call that waits for its turn; False when it runs or has run."""
         with self._lock, suppress(KeyError, ValueError):
             self._waiting[key].remove(call)
             return True
         return False
 
     async def run(self, key: Hashable, max_wait: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function and return its result. ResourceExhausted if its turn does not come within `max_wait` seconds.
+        """What the function returns. ResourceExhausted when its turn does not come within `max_wait` seconds.
 
-        A caller that is cancelled returns at once; the next call of the key runs when the function has returned.
+        A caller that is cancelled leaves at once; the next call of the key runs when the function has returned.
         """
+        import asyncio
+        from concurrent.futures import Future
+
         future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # a caller that leaves must not prevent the outcome from being set
+        future.set_running_or_notify_cancel()  # a caller that leaves must not keep the outcome from being set
 
         def work() -> None:
             try:
@@ -97,11 +107,15 @@ class KeyedThreads:
         finally:
             if timer is not None:
                 timer.cancel()
-            call.give_up()  # has an effect only if the caller was cancelled
+            call.give_up()  # does something only for a caller that was cancelled
 
     def close(self) -> None:
-        """Refuse waiting and new calls; running calls finish by themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Refuse what waits and what comes; what runs finishes by itself."""
+        with self._lock:
+            self._is_closed = True
+            pool = self._pool
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             left = [call for waiting in self._waiting.values() for call in waiting]
             for waiting in self._waiting.values():
@@ -111,7 +125,7 @@ class KeyedThreads:
 
     def _submit(self, key: Hashable, call: Call) -> None:
         try:
-            running = self._pool.submit(self._run, key, call)
+            running = self._open_pool().submit(self._run, key, call)
         except RuntimeError:  # it is closed
             with self._lock:
                 left = [call, *self._waiting.pop(key)]
@@ -119,6 +133,16 @@ class KeyedThreads:
                 one.end()
             return
         running.add_done_callback(lambda done: _end(call, done))
+
+    def _open_pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("closed before the first call")
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
+            return self._pool
 
     def _run(self, key: Hashable, call: Call) -> None:
         try:

@@ -9,10 +9,9 @@ reach the log in that order. Other messages do not wait for them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.stream import Stream
@@ -21,6 +20,9 @@ from penstock.broker.topic_rules import MAX_WAIT, Passed
 from penstock.broker.writer import Placement, Ticket
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError
 from penstock.values.message import Batch, Message, accept, check_producer, summarize
+
+if TYPE_CHECKING:
+    from penstock.broker.aio import AsyncBroker  # a program without an event loop does not load it
 
 Find = Callable[[Catalog, str], Stream]
 """Finds a stream by its name, such as `Catalog.topic`."""
@@ -90,7 +92,7 @@ async def publish_async(
     if call is None:
         broker.append(ticket)
         return (await future).placed()
-    timer = asyncio.get_running_loop().call_later(MAX_WAIT, call.give_up, MAX_WAIT)
+    timer = aio.call_later(MAX_WAIT, lambda: call.give_up(MAX_WAIT))
     try:
         return (await future).placed()
     finally:

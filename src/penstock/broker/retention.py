@@ -9,7 +9,6 @@ event has left.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -177,21 +176,23 @@ def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]
 
 
 def _kept(stream: Stream, snapshots: Iterable[Position]) -> Ranges:
-    """The offsets to which a seek to a snapshot with a TTL may return; other snapshots hold nothing in the log."""
+    """Every offset that a snapshot with a time to live may bring back; one without lives on what the log has."""
     spans = [(taken.unsettled, taken.high) for taken in snapshots if taken.stream == stream.number and taken.expires_at]
     return [span for unsettled, high in spans for span in [*unsettled, (high, stream.next_offset)] if span[0] < span[1]]
 
 
 def _held(stream: Stream) -> Ranges:
-    """The offsets that some queue still needs."""
+    """Every offset that some queue still needs."""
     dead = ((offset, offset + 1) for queue in stream.queues for offset in queue.dead)
     return merge([*(span for queue in stream.queues for span in queue.unsettled()), *dead])
 
 
 def return_freed_memory() -> None:
-    """Return free memory to the system, if the C library can. It takes milliseconds: call it only after freeing much.
+    """Return free memory to the system, if the C library can. It takes milliseconds: call it after freeing very much.
 
     glibc keeps large blocks that were freed below others that are in use, so a process stays as large as its largest backlog was.
     """
-    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be loaded
+    import ctypes  # noqa: PLC0415  # few processes free so much
+
+    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be opened
         ctypes.CDLL(None).malloc_trim(0)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.aio import Waiter
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
@@ -24,6 +23,9 @@ from penstock.journal.core.ranges import holds
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 from penstock.values.queue import DeadLetter, HeldMessage, QueueConsumer
+
+if TYPE_CHECKING:
+    from penstock.broker.aio import Waiter  # a program without an event loop does not load it
 
 MAX_LISTED = 10_000
 """How many leased messages one response lists at most."""

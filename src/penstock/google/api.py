@@ -23,8 +23,10 @@ from penstock.google.rest import rest_routes
 from penstock.google.schema_service import SchemaService
 from penstock.google.streaming import Streams
 from penstock.google.subscriber import Subscriber
-from penstock.http import Gate, Http2Relay, Route
+from penstock.http.authentication import Gate
+from penstock.http.http2_relay import Http2Relay
 from penstock.http.monitoring.samples import Sample
+from penstock.http.routes import Route
 from penstock.values.projects import Projects
 
 

@@ -18,7 +18,8 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.durations import SECOND
 from penstock.google.resources import Resources
-from penstock.http import Operation, Reply, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Operation, Reply, Route
 from penstock.journal.core.events import Event
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock.broker import lookup
+from penstock.broker.async_consumer import StreamConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import StreamConsumer
 from penstock.broker.settlement import ACK, nack, new_deadline
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.clock import monotonic
@@ -34,8 +34,8 @@ from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.oidc import TokenIssuer
 from penstock.google.push_client import Answer, Outcome, PushClient
 from penstock.google.resources import Message, Resources
-from penstock.http import code_location
 from penstock.http.monitoring.samples import Metric, Sample
+from penstock.http.refusal import code_location
 from penstock.ids import message_id
 from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription

@@ -21,8 +21,9 @@ from penstock.google.calls import DOMAIN, Call, find_call
 from penstock.google.fast_calls import FastCall
 from penstock.google.messages.methods import Method
 from penstock.google.transcoding import Style, Template, read_query, read_request, write_answer
-from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, refusal_of
-from penstock.http.routes import Handler
+from penstock.http.refusal import ErrorBody, Refusal, refusal_of
+from penstock.http.request import Request
+from penstock.http.routes import Body, Handler, Operation, Parameter, Reply, Route
 
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 LONG_BODY_BYTES = 256 * 1024

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.broker.async_consumer import CHECK_SECONDS, StreamConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import CHECK_SECONDS, StreamConsumer
 from penstock.broker.settlement import ACK, GIVE_BACK, new_deadline
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.errors import InvalidArgument, PenstockError, SubscriptionNotFound, Unavailable
@@ -84,7 +84,7 @@ class Streams:
 
 
 class _Stream:
-    """One stream: where its consumer delivers to (`penstock.broker.consumer.Sink`)."""
+    """One stream: where its consumer delivers to (`penstock.broker.async_consumer.Sink`)."""
 
     def __init__(  # noqa: PLR0917  # the parts of one stream
         self,

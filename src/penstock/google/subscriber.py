@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.access import Principal, Right, Verb
 from penstock.broker import lookup, positions
+from penstock.broker.async_consumer import AsyncConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import AsyncConsumer
 from penstock.broker.settlement import ACK, Refuse, Settled, Settlement, new_deadline, settle_of
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.durations import SECOND

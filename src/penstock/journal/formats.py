@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-
-import apsw
+from typing import TYPE_CHECKING
 
 from penstock.errors import CorruptLog, UnsupportedFormat
+
+if TYPE_CHECKING:
+    import apsw  # a broker in memory needs no SQLite
 
 FORMAT = 1
 STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {}

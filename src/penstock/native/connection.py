@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.access import ANYONE, Principal
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations
-from penstock.broker.consumer import BATCH, TakenRecord
+from penstock.broker.async_consumer import BATCH, TakenRecord
 from penstock.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -28,7 +28,9 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.http import Admission, code_location, peer_of
+from penstock.http.authentication import Admission
+from penstock.http.refusal import code_location
+from penstock.http.request import peer_of
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.wire import frames

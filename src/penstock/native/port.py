@@ -12,8 +12,10 @@ from aiohttp import web
 
 from penstock.api.service import Service
 from penstock.errors import FailedPrecondition
-from penstock.http import Gate, Operation, Reply, Request, Route, json_response
+from penstock.http.authentication import Gate
 from penstock.http.monitoring.samples import Metric, Sample
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Operation, Reply, Route
 from penstock.native.connection import Connection
 from penstock.wire.frames import VERSION
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from penstock.api.queues import ProjectQueues, Queues
-from penstock.http import Route
+from penstock.http.routes import Route
 from penstock.queue_api.http import command_route
 from penstock.queue_api.resp3 import Resp3Server
 from penstock.queue_api.rest import rest_routes

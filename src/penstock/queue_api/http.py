@@ -15,8 +15,10 @@ from aiohttp import web
 
 from penstock.api.queues import ProjectQueues, Queues
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, refusal_of
 from penstock.http.decoding import explain
+from penstock.http.refusal import ErrorBody, Refusal, refusal_of
+from penstock.http.request import Request
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.queue_api import calls
 from penstock.queue_api.calls import CALLS, AnyCall
 from penstock.queue_api.commands import COMMANDS

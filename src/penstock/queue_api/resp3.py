@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.api.queues import Queues
 from penstock.errors import InvalidArgument
-from penstock.http import Gate
+from penstock.http.authentication import Gate
 from penstock.queue_api import binary_commands
 from penstock.queue_api.binary_commands import Args, Ok
 from penstock.queue_api.socket_server import CONNECTION_COMMANDS, Call, FramingError, Inbox, Refused, SocketLimits, SocketServer

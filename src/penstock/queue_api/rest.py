@@ -12,9 +12,10 @@ from aiohttp import web
 from msgspec.structs import asdict
 
 from penstock.api.queues import Queues
-from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, json_response
 from penstock.http.decoding import UNREADABLE, explain
-from penstock.http.routes import Handler
+from penstock.http.refusal import ErrorBody, Refusal
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Handler, Operation, Parameter, Reply, Route
 from penstock.queue_api import replies, requests
 from penstock.queue_api.calls import NESTED
 from penstock.queue_api.commands import COMMANDS

@@ -20,7 +20,8 @@ from penstock.access import ANYONE, Principal
 from penstock.api.queues import Queues
 from penstock.broker.aio import StopSignal
 from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, ResourceExhausted, Unauthenticated, Unimplemented
-from penstock.http import Gate, code_location
+from penstock.http.authentication import Gate
+from penstock.http.refusal import code_location
 from penstock.queue_api import binary_commands
 from penstock.queue_api.binary_commands import OK, Args
 

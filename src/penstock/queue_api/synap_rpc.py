@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from penstock.api.queues import Queues
 from penstock.durations import SECOND
-from penstock.http import Gate
+from penstock.http.authentication import Gate
 from penstock.queue_api.binary_commands import MAX_ARGUMENTS, Args, Ok, Value
 from penstock.queue_api.socket_server import Call, FramingError, Inbox, Refused, SocketLimits, SocketServer
 from penstock.values.queue import Delivery

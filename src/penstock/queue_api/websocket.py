@@ -24,8 +24,11 @@ from msgspec import Meta
 from penstock.api.queues import ProjectQueues, Queues
 from penstock.durations import to_datetime
 from penstock.errors import ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError, QueueNotFound, Unauthenticated
-from penstock.http import Admission, ErrorBody, Operation, Parameter, Request, Route, open_websocket
+from penstock.http.authentication import Admission
 from penstock.http.decoding import UNREADABLE, explain
+from penstock.http.refusal import ErrorBody
+from penstock.http.request import Request, open_websocket
+from penstock.http.routes import Operation, Parameter, Route
 from penstock.queue_api import requests
 from penstock.queue_api.http import PROJECT, project_queues, query_value
 from penstock.queue_api.socket_server import TURN

@@ -39,8 +39,12 @@ from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.extras import how_to_install
 from penstock.google.api import GoogleApi
 from penstock.google.grpc_port import GrpcLimits
-from penstock.http import PROTOCOLS, Http2Relay, HttpLimits, HttpServer, TokenGate, documented
+from penstock.http.authentication import TokenGate
+from penstock.http.http2_relay import PROTOCOLS, Http2Relay
+from penstock.http.limits import HttpLimits
 from penstock.http.monitoring import monitoring_routes
+from penstock.http.pages import documented
+from penstock.http.port import HttpServer
 from penstock.http.sites import ANY_HOST
 from penstock.http.traffic import Traffic, traffic_collector
 from penstock.hub.broker.host import HubHost, check_access

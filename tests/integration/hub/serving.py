@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
-from penstock.http import HttpLimits, HttpServer
+from penstock.http.limits import HttpLimits
+from penstock.http.port import HttpServer
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.rules import Binding, HubRules
 from penstock.hub.ports import TopicLogs, Verifier

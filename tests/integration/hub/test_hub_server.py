@@ -18,7 +18,7 @@ from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unauthenticated
-from penstock.http import HttpLimits
+from penstock.http.limits import HttpLimits
 from penstock.hub.core.close_codes import CLOSES, SLOW_READER
 from penstock.hub.core.effects import Effect
 from penstock.hub.core.identity import Identity

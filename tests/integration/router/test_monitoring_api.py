@@ -12,8 +12,10 @@ import pytest
 from penstock.access import Principal, Verb
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
-from penstock.http import Gate, HttpServer, documented
+from penstock.http.authentication import Gate
 from penstock.http.monitoring import monitoring_routes
+from penstock.http.pages import documented
+from penstock.http.port import HttpServer
 from penstock.router.core.circuit import State
 from penstock.router.core.outcome import Metric, Severity
 from penstock.router.core.snapshot import BreakerState, StandbyState

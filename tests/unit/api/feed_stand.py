@@ -11,8 +11,9 @@ from typing import Any
 from penstock import Broker, Message, MessageQueue, SubscriptionOptions
 from penstock.api.feed import Feed
 from penstock.api.service import Service, embedded_service
+from penstock.broker.async_consumer import BATCH
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import BATCH, Find
+from penstock.broker.consumer import Find
 from penstock.errors import PenstockError
 from penstock.testing import ManualClock
 from penstock.values.descriptions import QueueDescription

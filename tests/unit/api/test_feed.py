@@ -8,8 +8,8 @@ import pytest
 
 from penstock import FlowControl, RetryPolicy, SubscriptionOptions
 from penstock.api import feed as module
+from penstock.broker.async_consumer import BATCH
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import BATCH
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, QueueNotFound, SubscriptionNotFound, Unavailable
 from penstock.values.policy import QueueConfig
 from penstock.wire.frames import Limits, Nack

@@ -11,8 +11,9 @@ import pytest
 
 from penstock import Broker, Message, MessageQueue
 from penstock.broker.aio import AsyncBroker, LoopCallback
+from penstock.broker.async_consumer import AsyncConsumer, TakenRecord
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import AsyncConsumer, Handle, TakenRecord
+from penstock.broker.consumer import Handle
 from penstock.broker.waiters import Notifier
 from penstock.durations import SECOND
 from penstock.errors import SubscriptionNotFound, TopicNotFound

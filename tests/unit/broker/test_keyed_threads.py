@@ -27,7 +27,8 @@ def scenario(play: Callable[[KeyedThreads, threading.Event], Awaitable[None]]) -
 
 def is_idle(threads: KeyedThreads) -> bool:
     """Whether nothing is left when everything has ended."""
-    threads._pool.shutdown()
+    if threads._pool is not None:
+        threads._pool.shutdown()
     return not threads._waiting
 
 

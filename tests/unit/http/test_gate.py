@@ -5,7 +5,7 @@ import pytest
 from penstock.access import ANYONE, Principal
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
-from penstock.http import Admission
+from penstock.http.authentication import Admission
 
 
 class Counting:

@@ -6,8 +6,11 @@ import msgspec
 import schemathesis
 from aiohttp import web
 
-from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, RouteTable, documented
 from penstock.http.openapi import openapi
+from penstock.http.pages import documented
+from penstock.http.refusal import ErrorBody, Refusal
+from penstock.http.request import Request
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
 
 class Job(msgspec.Struct):

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from penstock import errors
-from penstock.http import GOOGLE_ERRORS, Refusal, refusal_of
+from penstock.http.refusal import GOOGLE_ERRORS, Refusal, refusal_of
 
 
 def every(kind: type[errors.PenstockError]) -> list[type[errors.PenstockError]]:

@@ -4,7 +4,10 @@ import pytest
 from aiohttp import web
 
 from penstock.errors import InvalidArgument
-from penstock.http import HttpLimits, Operation, Refusal, Request, Route, RouteTable
+from penstock.http.limits import HttpLimits
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request
+from penstock.http.routes import Operation, Route, RouteTable
 
 
 async def handler(_: Request) -> web.StreamResponse:

@@ -23,9 +23,9 @@ import msgspec
 
 from penstock.api.message_queue import MessageQueue
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.async_consumer import StreamConsumer
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import StreamConsumer
 from penstock.broker.documents import Documents
 from penstock.broker.lookup import find_subscription, find_topic
 from penstock.broker.positions import subscribe_from

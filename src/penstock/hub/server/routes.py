@@ -10,9 +10,11 @@ from typing import Any, get_args
 import msgspec
 from aiohttp import web
 
-from penstock.http import Operation, Refusal, Reply, Request, Route, accept_websocket
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.http.pages import page
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request, accept_websocket
+from penstock.http.routes import Operation, Reply, Route
 from penstock.hub.core.close_codes import CLOSES, SLOW_READER
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.metrics import GONE

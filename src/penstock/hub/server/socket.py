@@ -11,8 +11,8 @@ from typing import Self
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.http import Request
 from penstock.http.connection import Connection
+from penstock.http.request import Request
 from penstock.hub.core.close_codes import FLOODING, Close
 from penstock.hub.core.rules import READ_UNIT
 from penstock.hub.server.frames import CLOSE, PING, FrameReader

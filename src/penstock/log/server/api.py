@@ -14,9 +14,9 @@ from penstock.broker.broker import Broker
 from penstock.broker.log_view import offsets_at, offsets_for, select
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument
-from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
 from penstock.http.monitoring.samples import Metric, Sample
-from penstock.http.routes import Handler
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Handler, Operation, Parameter, Reply, Route
 from penstock.log.log import TOPIC, EventSpan, Spans
 from penstock.log.server import requests
 from penstock.log.server.cursors import CursorApi

@@ -12,7 +12,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.cursors import CursorOwner
 from penstock.broker.log_view import kind_of
 from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
-from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.journal.core.outline import EVENTS
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route

@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import web
 
 from penstock.errors import PenstockError
-from penstock.http import ErrorBody, Operation, Refusal, Request, Route, json_response, refusal_of
-from penstock.http.refusal import ErrorDetail
-from penstock.http.routes import Handler
+from penstock.http.refusal import ErrorBody, ErrorDetail, Refusal, refusal_of
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Handler, Operation, Route
 
 _PLAIN = (str, int, float, bool, dict, type(None))
 

@@ -20,7 +20,8 @@ from aiohttp import web
 
 from penstock.broker.log_view import check_range
 from penstock.errors import ArrowUnavailable, InvalidArgument
-from penstock.http import Refusal, Request
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request
 from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.log.server.requests import EventsAsked, MessagesAsked
 from penstock.log.server.scope import Scope

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from penstock.errors import InvalidArgument
-from penstock.http import Parameter, Request
 from penstock.http.decoding import UNREADABLE, explain
+from penstock.http.request import Request
+from penstock.http.routes import Parameter
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -17,7 +17,9 @@ from aiohttp import web
 from penstock.access import Verb
 from penstock.broker.broker import Broker
 from penstock.errors import InvalidArgument
-from penstock.http import Body, Operation, Parameter, Refusal, Reply, Request, Route, json_response
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.log.log import Committed, Staged
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route

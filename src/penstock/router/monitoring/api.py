@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
-from penstock.http import Operation, Reply, Request, Route
 from penstock.http.monitoring import Collector, monitoring_routes
 from penstock.http.pages import page
+from penstock.http.request import Request
+from penstock.http.routes import Operation, Reply, Route
 from penstock.router.monitoring.health import HealthRoutes, joined, led, open_metrics
 from penstock.router.monitoring.messages import MessageRoutes, PublishRoutes
 from penstock.router.monitoring.metrics import router_collector

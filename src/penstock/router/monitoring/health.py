@@ -20,8 +20,9 @@ import msgspec
 from aiohttp import web
 
 from penstock.durations import to_datetime
-from penstock.http import Operation, Reply, Request, Route, json_response
 from penstock.http.monitoring.routes import Health, Readiness
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Operation, Reply, Route
 from penstock.router.core.health import WARNINGS_COUNT_FOR, Status, infrastructure, overall, readiness
 from penstock.router.monitoring.requests import ROUTER_ERRORS, TAGS, Handler
 from penstock.router.monitoring.view import RouterView

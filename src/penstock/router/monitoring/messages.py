@@ -12,7 +12,8 @@ from msgspec import Meta
 
 from penstock.durations import to_datetime
 from penstock.errors import MessageNotFound
-from penstock.http import Parameter, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Parameter, Route
 from penstock.router.core.message import DEFAULT_GROUP
 from penstock.router.core.snapshot import InFlight
 from penstock.router.monitoring.requests import Limit, Text, body, changing, query, reading

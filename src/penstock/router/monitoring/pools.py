@@ -11,7 +11,8 @@ from msgspec import Meta
 
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import NotFound
-from penstock.http import Parameter, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Parameter, Route
 from penstock.router.core.circuit import State
 from penstock.router.core.config import MAX_CONCURRENCY, MAX_RATE
 from penstock.router.core.snapshot import BreakerState, ConsumerState, Role

@@ -12,8 +12,10 @@ from msgspec import Meta
 
 from penstock.access import Verb
 from penstock.errors import PermissionDenied
-from penstock.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, json_response
 from penstock.http.decoding import UNREADABLE, explain
+from penstock.http.refusal import ErrorBody, Refusal
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.router.core.metrics import FIVE_MINUTES, THIRTY_MINUTES
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -15,7 +15,8 @@ from msgspec import Meta
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import NotFound, Unavailable
-from penstock.http import Operation, Parameter, Reply, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Operation, Parameter, Reply, Route
 from penstock.router.core.snapshot import Snapshot
 from penstock.router.monitoring.requests import ROUTER_ERRORS, SMALL, Handler, Text, body, changing, query
 from penstock.router.monitoring.view import RouterView

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from penstock.http import Parameter, Request, Route, json_response
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Parameter, Route
 from penstock.router.core.metrics import FIVE_MINUTES, THIRTY_MINUTES
 from penstock.router.core.snapshot import PoolState, QueueState
 from penstock.router.monitoring.requests import WINDOW, WindowQuery, query, reading

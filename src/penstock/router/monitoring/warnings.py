@@ -12,7 +12,9 @@ from msgspec import Meta
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
-from penstock.http import Parameter, Refusal, Request, Route, json_response
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Parameter, Route
 from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import WarningRecord
 from penstock.router.monitoring.requests import changing, query, reading

@@ -13,8 +13,9 @@ from contextlib import ExitStack, suppress
 
 from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker, StopSignal
+from penstock.broker.async_consumer import AsyncConsumer
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import PLAIN, AsyncConsumer, DeliveryRules, Find
+from penstock.broker.consumer import PLAIN, DeliveryRules, Find
 from penstock.broker.lookup import find_work_queue
 from penstock.broker.settlement import GIVE_BACK, dead_letter, new_deadline
 from penstock.clock import monotonic

@@ -12,8 +12,7 @@ from penstock.api.operations import Operations
 from penstock.api.service import Service
 from penstock.config import Settings
 from penstock.durations import to_datetime
-from penstock.http import Route
-from penstock.http.routes import Handler
+from penstock.http.routes import Handler, Route
 from penstock.hub.service import HubService
 from penstock.router.monitoring.view import RouterView
 from penstock.server.console.audit import Audit

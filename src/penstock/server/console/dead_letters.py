@@ -26,7 +26,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.client.core.dead_letter_filter import DeadLetterFields, DeadLetterFilter
 from penstock.durations import instant, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, QueueNotFound
-from penstock.http import Operation, Parameter, Reply, Request, Route
+from penstock.http.request import Request
+from penstock.http.routes import Operation, Parameter, Reply, Route
 from penstock.ids import message_id, parse_message_id
 from penstock.journal.core.checkpoint import DeadLetterEntry
 from penstock.server.console.audit import Audit

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from penstock.http import Operation, Refusal, Reply, Request, Route
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request
+from penstock.http.routes import Operation, Reply, Route
 
 PACKAGE = "penstock.server.console"
 FOLDER = "static"

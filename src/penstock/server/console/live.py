@@ -23,9 +23,11 @@ from aiohttp import WSMsgType, web
 from penstock.access import ANYONE, Principal
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, Unauthenticated
-from penstock.http import Admission, Operation, Refusal, Request, Route, open_websocket, refusal_of
+from penstock.http.authentication import Admission
 from penstock.http.decoding import UNREADABLE, explain, instead
-from penstock.http.refusal import ErrorDetail
+from penstock.http.refusal import ErrorDetail, Refusal, refusal_of
+from penstock.http.request import Request, open_websocket
+from penstock.http.routes import Operation, Route
 from penstock.server.console.requests import TAGS, Caller, CallerOf, View, asked
 from penstock.values.projects import check_project
 

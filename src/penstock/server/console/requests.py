@@ -18,8 +18,10 @@ from msgspec import Meta
 from penstock.access import Principal, Verb
 from penstock.api.operations import Operations
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.http import Body, Operation, Parameter, Refusal, Reply, Request, Route, json_response
 from penstock.http.decoding import UNREADABLE, explain
+from penstock.http.refusal import Refusal
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.values.projects import check_project
 
 JSON = "application/json"

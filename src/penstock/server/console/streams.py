@@ -22,7 +22,8 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.log_view import BrokerLog, offsets_at
 from penstock.durations import instant, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, OutOfRange, QueueNotFound, TopicNotFound
-from penstock.http import Operation, Reply, Request, Route
+from penstock.http.request import Request
+from penstock.http.routes import Operation, Reply, Route
 from penstock.ids import message_id
 from penstock.journal.core.outline import StreamSpan, stream_name
 from penstock.server.console.payloads import Payload, Payloads, Visibility, payload, preview

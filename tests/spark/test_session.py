@@ -45,6 +45,16 @@ def test_a_second_call_gives_the_same_session_with_the_settings_that_may_change(
         spark.conf.set("spark.sql.shuffle.partitions", str(kept))
 
 
+def test_streams_that_start_at_once_do_not_spoil_what_their_tasks_are_sent_with(spark: SparkSession) -> None:
+    """They change one map; a HashMap may end with a size that is not that of its entries, and cannot be read then."""
+    source = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("penstock")
+    environment = source.dataSourceCls().envVars()
+
+    assert environment.getClass().getSimpleName() == "ConcurrentHashMap"
+    assert environment["PYTHONHASHSEED"] == spark.sparkContext.environment["PYTHONHASHSEED"]
+    assert isinstance(spark.sparkContext.environment, dict)
+
+
 def count(rows: DataFrame, batch: int) -> None:
     rows.count()
 

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_session_is_utc_and_pushes_filters_down(spark: SparkSession) -> None:
+def test_a_session_is_utc_and_on_this_machine_alone(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert ui_address(spark) is None

@@ -44,10 +44,7 @@ GIB = 1 << 30
 CONNECT_PORT, MASTER_PORT, PATIENCE_SECONDS = 15002, 7077, 3.0
 _MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]", re.ASCII | re.IGNORECASE)
 
-EVERYWHERE = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
+EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
 """What may be set on any session, also on one that was there before."""
 
 STARTED = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,8 @@ def test_a_range_reaches_another_stream_once_in_order(spark: SparkSession, serve
     for is_repeat in (False, True, True):  # all but the first add nothing, and say so
         extent = job.run(spark, target, None, replay, now=0)
         assert (extent.rows, extent.is_repeat) == (9, is_repeat)
+    with pytest.raises(InvalidArgument, match="to is 'orders' and was 'copy', where is 'missing' and was 'offset <> 7'"):
+        job.run(spark, target, None, replace(replay, to="orders", where=None), now=0)
     received = topics.pull("reader", 100)
 
     assert [message.data for message in received] == [f"order {n}".encode() for n in range(5, 15) if n != 7]

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_session_is_utc_and_pushes_filters_down(spark: SparkSession) -> None:
+def test_a_session_is_utc_and_on_this_machine_alone(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert ui_address(spark) is None
@@ -43,6 +42,16 @@ def test_a_second_call_gives_the_same_session_with_the_settings_that_may_change(
         assert again.sparkContext.getConf().get("spark.driver.memory") == "1g"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", str(kept))
+
+
+def test_streams_that_start_at_once_do_not_spoil_what_their_tasks_are_sent_with(spark: SparkSession) -> None:
+    """They change one map; a HashMap may end with a size that is not that of its entries, and cannot be read then."""
+    source = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("penstock")
+    environment = source.dataSourceCls().envVars()
+
+    assert environment.getClass().getSimpleName() == "ConcurrentHashMap"
+    assert environment["PYTHONHASHSEED"] == spark.sparkContext.environment["PYTHONHASHSEED"]
+    assert isinstance(spark.sparkContext.environment, dict)
 
 
 def count(rows: DataFrame, batch: int) -> None:

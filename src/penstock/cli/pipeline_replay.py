@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.arguments import duration, instant, whole
 from penstock.cli.command import Parser
@@ -51,7 +50,7 @@ def configure(parser: Parser) -> None:
         help="read the log, the lake, or what is archived from the lake and the rest from the log (auto)",
     )
     parser.add_argument(
-        "--replay-id", metavar="ID", help="its name: a second replay with the same one adds nothing (default: a random one)"
+        "--replay-id", metavar="ID", help="its name: repeated with the same arguments it adds nothing (default: a random one)"
     )
     parser.add_argument("--dry-run", action="store_true", help="count, and publish nothing")
     add_yes(parser)
@@ -60,8 +59,20 @@ def configure(parser: Parser) -> None:
     add_spark(parser)
 
 
-def past(text: str) -> Callable[[int], int]:
-    """An instant, or a duration before now: a function of now that gives the instant in microseconds."""
+class Past(NamedTuple):
+    """An instant, or a duration before now, in microseconds."""
+
+    text: str
+    instant: int | None = None
+    ago: int = 0
+
+    def at(self, now: int) -> int:
+        """The instant."""
+        return max(now - self.ago, 0) if self.instant is None else self.instant
+
+
+def past(text: str) -> Past:
+    """A time, or a duration before now."""
     try:
         found: datetime = instant(text)
     except argparse.ArgumentTypeError:
@@ -71,8 +82,8 @@ def past(text: str) -> Callable[[int], int]:
             raise argparse.ArgumentTypeError(
                 f"{text!r} is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 2h, for two hours ago"
             ) from None
-        return lambda now: max(now - ago, 0)
-    return lambda _: micros_of(found, "the time")
+        return Past(text, ago=ago)
+    return Past(text, micros_of(found, "the time"))
 
 
 def run(found: argparse.Namespace) -> int:
@@ -109,14 +120,16 @@ def replay_of(found: argparse.Namespace, now: int) -> Replay:
     storage = found.storage
     if storage == "auto" and not ("://" in found.lake or Path(found.lake).is_dir()):
         storage = "log"  # nothing was archived yet
+    bounds = {"since": found.since, "until": found.until}
     return Replay(
         stream=found.stream,
         to=found.to or "",
         replay_id=found.replay_id or secrets.token_hex(6),
         from_offset=found.from_offset,
         to_offset=found.to_offset,
-        since=found.since and found.since(now),
-        until=found.until and found.until(now),
+        since=found.since and found.since.at(now),
+        until=found.until and found.until.at(now),
+        ago={name: past.text for name, past in bounds.items() if past is not None and past.instant is None},
         where=found.where,
         speed=speed_of(found.speed),
         storage=storage,

@@ -213,9 +213,9 @@ class HttpLog:
             answer = self._answer("PUT", path, spool, headers)
         return _decoded(answer, Staged)
 
-    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0) -> Committed:
+    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0, note: str = "") -> Committed:
         """Publish the parts, in this order, all or nothing, once for each (query, batch); without a query, once for the write."""
-        fields = {"parts": list(parts), "query": query, "batch": batch}
+        fields = {"parts": list(parts), "query": query, "batch": batch, "note": note}
         return self._ask("POST", f"/log/writes/{_segment(write)}/commit", fields, Committed)
 
     def abort(self, write: str) -> None:

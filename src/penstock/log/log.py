@@ -56,11 +56,13 @@ class Staged(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a commit did. `is_repeat`: this batch of this query had been published before, and nothing was added."""
 
     rows: int
     is_repeat: bool
+    note: str = ""
+    """That of the commit that published the batch."""
 
 
 class Log(Protocol):
@@ -119,10 +121,11 @@ class WritableLog(Log, Protocol):
         and `stream`, where each row says its own. `stream` is that of the rows that do not.
         """
 
-    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0) -> Committed:
+    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0, note: str = "") -> Committed:
         """Publish the parts, in this order, all or nothing, once for each (query, batch) whatever was staged before or after.
 
-        Without a query it is published once, and the server keeps no note of it: a write that is staged again is another one.
+        Without a query it is published once, and the server does not remember it: a write that is staged again is another one.
+        `note` is kept with the last batch of a query, and returned to those who commit that batch again.
         From the moment it begins it is the server's affair: it is finished after a crash of either side.
         """
 

@@ -53,6 +53,8 @@ class Ledger(msgspec.Struct, array_like=True, frozen=True):
     """The id of the token that committed it; empty: no tokens are asked for, or it was committed before this was kept."""
     streams: tuple[str, ...] = ()
     """Where its rows go, as the committer calls it: the first `MAX_STREAMS` names."""
+    note: str = ""
+    """What the committer said of the batch, for those who repeat it."""
 
     @property
     def is_finished(self) -> bool:

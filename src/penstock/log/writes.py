@@ -79,6 +79,8 @@ class CommitResult(NamedTuple):
 
     rows: int
     is_repeat: bool
+    note: str = ""
+    """That of the commit that published the batch."""
 
 
 class Writes:
@@ -142,6 +144,7 @@ class Writes:
         batch: int = 0,
         find: Callable[[str], StreamDescription],
         writer: Writer = ANY_WRITER,
+        note: str = "",
     ) -> CommitResult:
         """Publish the parts of a write, once for each (query, batch). `find` gives the stream of a name, or says why not.
 
@@ -159,13 +162,15 @@ class Writes:
                 last = self._ledger(key) or self._published.get(key)
                 _check_writer(last, writer, query or write)
                 self.abort(write)
-                return CommitResult(last.rows if last is not None and last.batch == batch else 0, is_repeat=True)
-            decided = self._decide(write, parts, key, batch, find=find, owner=writer.token_id)
+                if last is None or last.batch != batch:
+                    return CommitResult(0, is_repeat=True)
+                return CommitResult(last.rows, is_repeat=True, note=last.note)
+            decided = self._decide(write, parts, key, batch, find=find, owner=writer.token_id, note=note)
             if decided.rows:
                 self._finish(key)
             else:
                 self._ended(key)
-            return CommitResult(decided.rows, is_repeat=False)
+            return CommitResult(decided.rows, is_repeat=False, note=note)
 
     def abort(self, write: str) -> None:
         """Forget what was staged, unless it is being published. Safe to call twice."""
@@ -195,7 +200,15 @@ class Writes:
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(
-        self, write: str, parts: Sequence[str], query: str, batch: int, *, find: Callable[[str], StreamDescription], owner: str
+        self,
+        write: str,
+        parts: Sequence[str],
+        query: str,
+        batch: int,
+        *,
+        find: Callable[[str], StreamDescription],
+        owner: str,
+        note: str,
     ) -> Ledger:
         """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
         if not write_ledger.is_unnamed(query) and query not in self._queries and len(self._queries) >= MAX_QUERIES:
@@ -214,7 +227,8 @@ class Writes:
         with self._lock:
             self._unfinished.add(query)
             self._queries.add(query)
-        decided = Ledger(write_ledger.VERSION, batch, self._broker.clock.now(), write, rows, owner=owner, streams=streams)
+        now = self._broker.clock.now()
+        decided = Ledger(write_ledger.VERSION, batch, now, write, rows, owner=owner, streams=streams, note=note)
         try:
             self._ledgers.keep(query, write_ledger.encode(decided))
         except PenstockError:

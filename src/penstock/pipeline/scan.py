@@ -19,7 +19,7 @@ from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
 from penstock.pipeline.arrow_types import TYPES
 from penstock.pipeline.core.offsets import LostData, Position, beyond, by_name, check, deleted, overtaken, replaced
-from penstock.pipeline.core.options import DEAD_LETTERS, LAKE, LOG, MESSAGES, SourceOptions, column_names
+from penstock.pipeline.core.options import DEAD_LETTERS, LAKE, LOG, SourceOptions, column_names
 from penstock.pipeline.core.planning import OffsetRange, plan
 
 if TYPE_CHECKING:
@@ -111,35 +111,22 @@ def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
     return pa.schema([pa.field(field.name, TYPES[field.dataType.simpleString()], field.nullable) for field in schema.fields])
 
 
-def scan(
-    options: SourceOptions,
-    schema: pa.Schema,
-    part: Part,
-    *,
-    keys: Sequence[str] | None = None,
-    streams: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in order, in batches of the schema.
-
-    `keys`: of messages only those with one of these ordering keys. `streams`: of events only those of these streams.
-    """
-    streams = None if options.is_messages else streams
+def scan(options: SourceOptions, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in order, in batches of the schema."""
     log = open_source(options)
     try:
         for piece in part.pieces:
-            read = _reader(log, options.view, piece, columns=schema.names, keys=keys, streams=streams)
+            read = _reader(log, options, piece, schema.names)
             yield from _fit(surviving(piece, read, is_strict=options.is_strict), schema)
     finally:
         log.close()
 
 
-def _reader(
-    log: Log, view: str, piece: OffsetRange, *, columns: Sequence[str], keys: Sequence[str] | None, streams: Sequence[str] | None
-) -> Read:
-    if view == MESSAGES:
+def _reader(log: Log, options: SourceOptions, piece: OffsetRange, columns: Sequence[str]) -> Read:
+    if options.is_messages:
         span = StreamSpan(piece.stream, piece.number, piece.start, piece.stop, 0)
-        return partial(log.messages, span, columns=columns, keys=keys)
-    return partial(log.dead_letters if view == DEAD_LETTERS else log.events, streams=streams)
+        return partial(log.messages, span, columns=columns, keys=options.keys)
+    return partial(log.dead_letters if options.view == DEAD_LETTERS else log.events, streams=options.streams)
 
 
 def surviving(piece: OffsetRange, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:

@@ -44,10 +44,7 @@ GIB = 1 << 30
 CONNECT_PORT, MASTER_PORT, PATIENCE_SECONDS = 15002, 7077, 3.0
 _MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]", re.ASCII | re.IGNORECASE)
 
-EVERYWHERE = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
+EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
 """What may be set on any session, also on one that was there before."""
 
 STARTED = {
@@ -97,11 +94,8 @@ def session(
     if SparkSession.getActiveSession() is None:
         with as_penstock_error():
             _launch(app, _settings(master, driver_memory, _submitted() | given))
-    from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
-
     found = SparkSession.builder.getOrCreate()
-    # Spark finds it by itself, but on a cluster it hands `--py-files` only to a data source that was registered.
-    found.dataSource.register(PenstockDataSource)
+    _register(found)
     for name, value in (EVERYWHERE | given).items():
         if found.conf.isModifiable(name):
             found.conf.set(name, value)
@@ -270,6 +264,24 @@ class JavaOutput:
                         os.write(2, line)
                     else:
                         self._kept.append(line)
+
+
+def _register(spark: SparkSession) -> None:
+    """Name our data source. Spark finds it by itself, but on a cluster it hands `--py-files` only to one that was registered.
+
+    Its environment is a map that threads may change at once. Each stream puts the same settings into it when it starts, and two
+    that start together spoil the HashMap that Spark would make: after that, no task can be read (OptionalDataException).
+    """
+    from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
+
+    context = spark.sparkContext
+    environment = context.environment
+    assert context._jvm is not None, "it has started"
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment)
+    try:
+        spark.dataSource.register(PenstockDataSource)
+    finally:
+        context.environment = environment
 
 
 def _connected(app: str, remote: str, given: dict[str, str]) -> SparkSession:

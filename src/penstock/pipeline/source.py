@@ -39,10 +39,9 @@ class PenstockDataSource(DataSource):
             from penstock.pipeline.table_reader import TableReader  # noqa: PLC0415
 
             return TableReader(table, schema)
-        from penstock.pipeline.reader import BatchReader, PruningReader  # noqa: PLC0415
+        from penstock.pipeline.reader import BatchReader  # noqa: PLC0415
 
-        options = source_options(self.options)
-        return PruningReader(options, schema) if options.is_pruned else BatchReader(options, schema)
+        return BatchReader(source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""

@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part), "planned above"
-        return scan(self._options, self._schema, partition, streams=self._options.streams)
+        return scan(self._options, self._schema, partition)
 
     def commit(self, end: Stored) -> None:
         self._follower.commit(decode(end))

@@ -217,6 +217,12 @@ def test_a_write(log: HttpLog) -> None:
     )
     assert log.commit("w", ["p"], query="q", batch=0) == Committed(10_000, is_repeat=False)
     assert log.commit("w", ["p"], query="q", batch=0) == Committed(10_000, is_repeat=True)
+    assert log.commit("w", [], query="noted", note="é" * 10_000) == Committed(0, is_repeat=False, note="é" * 10_000)
+    assert log.commit("w", [], query="noted", note="other").note == "é" * 10_000
+    with pytest.raises(InvalidArgument, match="note is 'x' and query is missing"):
+        log.commit("w", [], note="x")
+    with pytest.raises(InvalidArgument, match="note"):
+        log.commit("w", [], query="noted", note="x" * 10_001)
     log.stage("unnamed", "p", [pa.record_batch({"value": ["a"]})], stream="sink")
     assert log.commit("unnamed", ["p"]) == Committed(1, is_repeat=False)
     assert log.commit("unnamed", ["p"]) == Committed(1, is_repeat=True)

@@ -12,20 +12,13 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.datasource import (
     DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    Not,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from penstock import Message
 from penstock.clock import monotonic
-from penstock.durations import SECOND, to_datetime
+from penstock.durations import SECOND
 from penstock.errors import DataLoss, InvalidArgument, NotFound, ServerUnreachable
 from penstock.log.http import HttpLog
 from penstock.log.log import Spans
@@ -117,27 +110,19 @@ def test_what_a_batch_read_cannot_find(way: World) -> None:
     assert way.batch(subscribePattern="nothing.*").partitions() == []
 
 
-def test_filters_decide_what_is_read(way: World) -> None:
+def test_only_messages_with_some_keys(way: World) -> None:
     way.publish("orders", b"a", b"b", key="k1")
-    way.clock.advance(5)
-    ids = way.publish("orders", b"c", key="k2")
-    noon = to_datetime(way.clock.now())
+    way.publish("orders", b"c", key="k,2")
+    way.publish("orders", b"none")
     way.publish("refunds", b"d", key="k1")
 
-    def read(*filters: Filter) -> list[bytes]:
-        return values(everything(way.batch(subscribePattern=".*", pushFilters="true"), *filters))
-
-    assert read(EqualTo(("stream",), "refunds")) == [b"d"]
-    assert read(In(("stream",), ("refunds", "other"))) == [b"d"]
-    assert read(GreaterThan(("offset",), 0), LessThan(("offset",), 2)) == [b"b"]
-    assert read(EqualTo(("key",), "k1")) == [b"a", b"b", b"d"]
-    assert read(EqualTo(("message_id",), ids[0])) == [b"c"]
-    assert read(GreaterThanOrEqual(("publish_time",), noon)) == [b"c", b"d"]
-    assert read(LessThan(("publish_time",), noon)) == [b"a", b"b"]
-    assert read(Not(EqualTo(("offset",), 1)), EqualTo(("attributes", "x"), "y")) == [b"a", b"b", b"c", b"d"]
-    contradiction = way.batch(subscribePattern=".*", pushFilters="true")
-    contradiction.pushFilters([EqualTo(("stream",), "refunds"), EqualTo(("stream",), "orders")])
-    assert contradiction.partitions() == []
+    for keys, found in (("k1", [b"a", b"b", b"d"]), ('["k,2", "k1"]', [b"a", b"b", b"c", b"d"]), ("other", [])):
+        assert values(everything(way.batch(subscribePattern=".*", keys=keys))) == found
+    reader = way.stream(subscribePattern=".*", keys='["k,2"]')
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    assert values(rows(reader, parts)) == [b"c"]
+    reader.stop()
 
 
 @pytest.mark.parametrize("view", ["events", "deadletters"])
@@ -147,16 +132,11 @@ def test_events_of_some_streams(way: World, view: str) -> None:
     way.server.broker.sync()
     offsets = [row["offset"] for row in everything(way.batch(view=view))]
     only = everything(way.batch(view=view, subscribe="orders"))
-    pushed = everything(way.batch(view=view, pushFilters="true"), EqualTo(("stream",), "orders"), GreaterThan(("offset",), 1))
 
     assert {row["stream"] for row in only} <= {"orders"}
     if view == "events":
         assert offsets == list(range(len(offsets)))
         assert len(only) == 3
-        assert [row["offset"] for row in pushed] == [row["offset"] for row in only if row["offset"] > 1]
-    neither = way.batch(view=view, subscribe="orders", pushFilters="true")
-    neither.pushFilters([EqualTo(("stream",), "refunds")])
-    assert neither.partitions() == []
 
 
 def test_a_user_may_name_columns_by_a_schema(world: World) -> None:
@@ -512,12 +492,11 @@ def test_a_worker_imports_little() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_filters_change_nothing_unless_it_is_asked_for(world: World) -> None:
-    world.count("orders", 3)
+def test_a_reader_takes_no_filters(world: World) -> None:
+    """Spark keeps a reader with its frame, and gives what filters have left to other queries of the frame."""
     reader = world.batch(subscribe="orders")
 
-    assert values(everything(reader, EqualTo(("offset",), 1))) == [b"0", b"1", b"2"]
-    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters, "Spark refuses others by default"
+    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
 
 
 def test_a_server_that_is_not_there_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,8 @@ class Desk:
             upload.write(body)
             return self.writes.settle(upload, finder(self.broker), stream=stream)
 
-    def commit(self, write: str, *parts: str, query: str | None = "q", batch: int = 0) -> CommitResult:
-        return self.writes.commit(write, parts, query=query, batch=batch, find=finder(self.broker))
+    def commit(self, write: str, *parts: str, query: str | None = "q", batch: int = 0, note: str = "") -> CommitResult:
+        return self.writes.commit(write, parts, query=query, batch=batch, find=finder(self.broker), note=note)
 
     def values(self, stream: str = "t") -> list[bytes]:
         found = arrow.read_stream(self.broker, stream, columns=["value"])

@@ -262,6 +262,15 @@ def test_a_repeated_batch_adds_nothing_whatever_is_staged_for_it(desk: Desk) -> 
     assert desk.files() == []
 
 
+def test_a_note_is_kept_with_the_last_batch(desk: Desk) -> None:
+    assert desk.commit("w", batch=1, note="first") == CommitResult(0, is_repeat=False, note="first")
+    assert desk.commit("w", batch=1, note="second") == CommitResult(0, is_repeat=True, note="first")
+    desk.stage("w2", "p", rows(value=["a"]))
+    assert desk.commit("w2", "p", batch=2, note="of rows") == CommitResult(1, is_repeat=False, note="of rows")
+    assert desk.commit("w2", batch=2) == CommitResult(1, is_repeat=True, note="of rows")
+    assert desk.commit("w2", batch=1) == CommitResult(0, is_repeat=True)
+
+
 def test_an_empty_batch_counts_too(desk: Desk) -> None:
     assert desk.commit("w", batch=4) == CommitResult(0, is_repeat=False)
     assert desk.commit("w", batch=4) == CommitResult(0, is_repeat=True)

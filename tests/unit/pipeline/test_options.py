@@ -118,6 +118,24 @@ def test_what_kafka_says_in_other_words() -> None:
         options_of(startingOffsets='{"orders": {"0": 120, "1": 3}}')
 
 
+def test_keys_are_a_list(subtests: pytest.Subtests) -> None:
+    assert options_of().keys is None
+    assert options_of(keys="ann, bob").keys == ("ann", "bob")
+    assert options_of(keys='["ann", "b,c", "[d]"]').keys == ("ann", "b,c", "[d]")
+    for wrong in ("", "a,,b", "a,a", "[]", '["a"', "[1]", '["a", null]', "[" * 100_000):
+        with subtests.test(wrong=wrong[:9]), pytest.raises(InvalidArgument, match="keys is "):
+            options_of(keys=wrong)
+    with pytest.raises(InvalidArgument, match="keys is 'a', expected none for deadletters"):
+        source_options({"endpoint": WHERE["endpoint"], "view": "deadletters", "keys": "a"})
+
+
+def test_filters_cannot_be_pushed_down() -> None:
+    assert options_of(pushFilters="false") == options_of()
+    with pytest.raises(InvalidArgument, match="pushFilters is 'true', and there is no such option any more") as caught:
+        options_of(pushFilters="true")
+    assert all(name in str(caught.value.hint) for name in ("subscribe", "endingOffsets", "startingTimestamp", "keys"))
+
+
 def test_options_of_kafka_are_refused_with_what_to_write(subtests: pytest.Subtests) -> None:
     cases = [
         ({"kafka.bootstrap.servers": "x:9092"}, "endpoint"),

@@ -1,11 +1,12 @@
 """What a replay is: its speed, its range, its name."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from penstock.cli.pipeline_replay import tell
+from penstock.cli.pipeline_replay import past, replay_of, tell
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.pipeline.core.replay import Replay, ReplayExtent, duration, speed_of
@@ -67,6 +68,44 @@ def test_the_name_of_a_replay_is_a_plain_word(subtests: pytest.Subtests) -> None
     for replay_id in cases:
         with subtests.test(replay_id=replay_id), pytest.raises(InvalidArgument, match="the replay id"):
             Replay("orders", "copy", replay_id)
+
+
+def test_other_arguments_are_named(subtests: pytest.Subtests) -> None:
+    kept = Replay("orders", "copy", "r1", since=SECOND, until=9 * SECOND, ago={"since": "2h"}, speed=1.0)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"to": "other"}, "to is 'other' and was 'copy'"),
+        ({"stream": "x", "speed": None}, "stream is 'x' and was 'orders', speed is 'full' and was '1x'"),
+        ({"where": "key = 'a'"}, "where is \"key = 'a'\" and was 'missing'"),
+        ({"until": None}, "until is 'missing' and was '1970-01-01T00:00:09+00:00'"),
+        ({"ago": {"since": "3h"}}, "since is '3h' and was '2h'"),
+        ({"from_offset": 0}, "from_offset is '0' and was 'missing'"),
+    ]
+    for changes, said in cases:
+        with subtests.test(changes=changes), pytest.raises(InvalidArgument) as caught:
+            replace(kept, **changes).check_arguments(kept.arguments())
+        assert str(caught.value) == f"the replay id 'r1' was used before with other arguments: {said}"
+    for changes in ({}, {"since": 5 * SECOND}, {"storage": "log"}):  # two hours before another now; the same rows from elsewhere
+        replace(kept, **changes).check_arguments(kept.arguments())
+
+
+def test_the_command_keeps_a_time_before_now_as_it_was_written() -> None:
+    flags = {
+        "to": "b",
+        "from_offset": None,
+        "to_offset": None,
+        "where": None,
+        "speed": "full",
+        "storage": "log",
+        "replay_id": "r",
+    }
+    given = argparse.Namespace(
+        stream="a", dry_run=False, lake="lake", since=past("2h"), until=past("2026-01-31T12:00:00Z"), **flags
+    )
+    replay = replay_of(given, 1_769_860_800 * SECOND)
+
+    assert replay.since == (1_769_860_800 - 7_200) * SECOND
+    assert replay.arguments()["since"] == "2h"
+    assert replay.arguments()["until"] == "2026-01-31T12:00:00+00:00"
 
 
 def test_an_id_that_was_used_before_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 MAX_OFFSET = 1 << 40
 MAX_LISTED = 10_000
 MAX_PATTERN = 1_000
+MAX_NOTE = 10_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=1030)]
 """A stream or a cursor: at most 1024 bytes, and `queue:`."""
@@ -108,6 +109,7 @@ class CommitAsked(Fields):
     parts: Annotated[list[Word], Meta(max_length=100_000)]
     query: Word | None = None
     batch: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
 
 
 PROJECT = Parameter(

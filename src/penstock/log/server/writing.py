@@ -137,8 +137,9 @@ class WriteApi:
     async def commit(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.CommitAsked), self._scope(request)
         scope.check(Verb.PUBLISH)
-        if fields.query is None and fields.batch:
-            raise InvalidArgument(f"batch is {fields.batch} and query is missing, expected both or neither")
+        if fields.query is None and (fields.batch or fields.note):
+            name, value = ("batch", fields.batch) if fields.batch else ("note", fields.note)
+            raise InvalidArgument(f"{name} is {value!r} and query is missing, expected both or neither")
         write, query = _name(scope, request), None if fields.query is None else scope.stored(fields.query)
         self._check_streams(scope, write)
         running = self._commits.get((write, query, fields.batch))
@@ -147,8 +148,8 @@ class WriteApi:
                 raise _busy(f"{len(self._commits)} commits run already, as many as this server allows", "too_many_writes")
             find = partial(scope.stream, Verb.PUBLISH)
             writer = Writer(scope.principal.token_id, partial(scope.may, Verb.PUBLISH))
-            call = partial(self._writes.commit, write, fields.parts, query=query, batch=fields.batch, find=find, writer=writer)
-            running = self._loop.run_in_executor(self._committing, call)
+            commit = partial(self._writes.commit, write, fields.parts, find=find, writer=writer, note=fields.note)
+            running = self._loop.run_in_executor(self._committing, partial(commit, query=query, batch=fields.batch))
             self._commits[write, query, fields.batch] = running
             running.add_done_callback(partial(self._committed, (write, query, fields.batch)))
         stopping = asyncio.ensure_future(request.stopping.wait())
@@ -161,7 +162,7 @@ class WriteApi:
         if not running.done():
             raise _busy("the rows are being published, ask again", "write_in_progress")
         result = await in_arrow(partial(asyncio.shield, running))
-        return json_response(Committed(result.rows, result.is_repeat))
+        return json_response(Committed(*result))
 
     async def abort(self, request: Request) -> web.StreamResponse:
         scope = self._scope(request)

@@ -36,7 +36,7 @@ SOURCE_OPTIONS = (
     "endingOffsetsByTimestamp",
     "columns",
     "includeHeaders",
-    "pushFilters",
+    "keys",
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -68,6 +68,8 @@ KAFKA = {
     "kafkaconsumer.polltimeoutms": "option('timeout', SECONDS)",
 }
 """What to write instead of options of Spark's Kafka source that have another name or no meaning here."""
+PUSH_FILTERS = "pushfilters"
+"""An option of the past. `false` is what is done now."""
 HEADERS = "attributes"
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _MAX = (1 << 63) - 1
@@ -87,6 +89,13 @@ class OptionReader:
                     f"{name} is an option of Kafka, and not of Penstock",
                     hint=KAFKA.get(name, "leave it out: it sets up a client of Kafka"),
                 )
+        if self._values.get(PUSH_FILTERS, "false").lower() != "false":
+            raise InvalidArgument(
+                f"pushFilters is {self._values[PUSH_FILTERS]!r}, and there is no such option any more: "
+                "Spark gives the rows that the filters of one query leave to other queries of the same frame",
+                hint="leave it out, and say what is read with subscribe, startingOffsets, endingOffsets, startingTimestamp, "
+                "endingTimestamp and keys",
+            )
         for name in sorted(self._values.keys() - ours.keys() - SPARK_OPTIONS):
             if near := get_close_matches(name.replace("_", "").replace("-", ""), ours, 1, 0.85):
                 raise InvalidArgument(
@@ -234,8 +243,8 @@ class SourceOptions:
     start: Bound
     stop: Bound
     columns: tuple[str, ...]
-    is_pruned: bool
-    """Whether filters decide what is read: pushFilters."""
+    keys: tuple[str, ...] | None
+    """Only messages with one of these ordering keys."""
     is_strict: bool
     """Whether data that is gone is an error: failOnDataLoss."""
     min_partitions: int | None
@@ -331,7 +340,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         start=_bound(given, "startingOffsets", "startingTimestamp", (EARLIEST, LATEST)),
         stop=_bound(given, "endingOffsets", "endingTimestamp", (LATEST,)),
         columns=_columns(given, view),
-        is_pruned=given.flag("pushFilters", default=False),
+        keys=_keys(given, view),
         is_strict=given.flag("failOnDataLoss", default=True),
         min_partitions=given.number("minPartitions"),
         max_partition_rows=given.number("maxRecordsPerPartition"),
@@ -378,6 +387,24 @@ def _subscription(given: OptionReader, view: str) -> tuple[tuple[str, ...] | Non
     except re.error as error:
         raise given.wrong("subscribePattern", f"a regular expression ({error})") from None
     return streams, pattern
+
+
+def _keys(given: OptionReader, view: str) -> tuple[str, ...] | None:
+    """Ordering keys with commas between them, or a JSON list of them, for keys with commas."""
+    text = given.text("keys")
+    if text is None:
+        return None
+    if view != MESSAGES:
+        raise given.wrong("keys", f"none for {view}", hint="only messages have ordering keys: filter by the column")
+    if not text.lstrip().startswith("["):
+        return given.names("keys")
+    try:
+        keys = tuple(json.loads(text))
+    except (ValueError, RecursionError):
+        keys = ()
+    if not keys or not all(isinstance(key, str) for key in keys):
+        raise given.wrong("keys", 'ordering keys with commas between them, or a JSON list of them, such as ["ann","bob"]')
+    return keys
 
 
 def _columns(given: OptionReader, view: str) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 
 REPLAYED_FROM, REPLAY = "penstock.replayed_from", "penstock.replay"
@@ -44,7 +46,7 @@ class Replay:
     stream: str
     to: str
     replay_id: str
-    """What makes it happen once: a second replay with the same id adds nothing."""
+    """What makes it happen once: a second replay with the same id adds nothing, and one with other arguments is an error."""
     from_offset: int | None = None
     to_offset: int | None = None
     since: int | None = None
@@ -53,6 +55,37 @@ class Replay:
     """A condition in SQL over the columns of MESSAGES."""
     speed: float | None = None
     storage: str = "auto"
+    ago: Mapping[str, str] = field(default_factory=dict)
+    """Of `since` and `until` those that were given as a time before now, as they were written: `2h` is the same again later."""
+
+    def arguments(self) -> dict[str, str]:
+        """What was asked for, as text. The storage is not part of it: each gives the same rows."""
+        times = {name: at and to_datetime(at).isoformat() for name, at in (("since", self.since), ("until", self.until))}
+        given: dict[str, object] = {
+            "stream": self.stream,
+            "to": self.to,
+            "from_offset": self.from_offset,
+            "to_offset": self.to_offset,
+            **times,
+            **self.ago,
+            "where": self.where,
+            "speed": FULL if self.speed is None else f"{self.speed:g}x",
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    def check_arguments(self, before: Mapping[str, str]) -> None:
+        """An error that names what differs from the arguments with which this id was used before."""
+        now = self.arguments()
+        changed = [
+            f"{name} is {now.get(name, 'missing')!r} and was {before.get(name, 'missing')!r}"
+            for name in dict.fromkeys([*now, *before])
+            if now.get(name) != before.get(name)
+        ]
+        if changed:
+            raise InvalidArgument(
+                f"the replay id {self.replay_id!r} was used before with other arguments: {', '.join(changed)}",
+                hint="a replay id names one replay: use another, or repeat the command with the arguments that it had",
+            )
 
     def __post_init__(self) -> None:
         for low, high, names in (

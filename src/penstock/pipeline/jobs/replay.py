@@ -11,6 +11,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
@@ -89,12 +90,20 @@ def extent(messages: DataFrame) -> ReplayExtent:
 
 
 def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> ReplayExtent:
-    """Publish the range again; returns what was found. A replay id that was used before adds nothing, which the result says."""
+    """Publish the range again; returns what was found. A replay id that was used before adds nothing, which the result says.
+
+    With other arguments it is an error. So an id is used up, and its arguments are kept by the server, before anything is read.
+    """
     if target.endpoint is None:
         raise InvalidArgument(
             "a replay writes, and a data directory can be read only", hint="name the server that has it open: --server URL"
         )
     messages = read(spark, target, lake, replay)
+    query = f"replay-{replay.replay_id}"
+    with HttpLog(target.endpoint, token=target.token, project=target.project) as log:
+        note = msgspec.json.encode(replay.arguments()).decode()
+        used = log.commit(secrets.token_hex(16), [], query=f"{query}:arguments", note=note)
+    replay.check_arguments(msgspec.json.decode(used.note, type=dict[str, str]))
     found = extent(messages)
     if found.rows == 0:
         return found
@@ -105,7 +114,6 @@ def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, n
     # The lake's files are in no order; the log gives its rows, and its partitions, by offset.
     ordered = counted if replay.storage == "log" else counted.orderBy("offset")
     rows = transform(ordered, replay.replay_id, speed=replay.speed, first=found.first, now=now)
-    query = f"replay-{replay.replay_id}"
     writer = rows.write.format("penstock").mode("append").options(**target.options()).option("stream", replay.to)
     writer.option("query", query).option("batch", "0").save()
     # Spark does not hand on what the server answers. The end of a replay is a batch without rows, which is also known again.

@@ -99,7 +99,7 @@ def _copied(
     """A copy of a data directory, which is complete at the end of the block."""
     journal = ReadOnlyJournal(source)
     try:
-        with _new_directory(Path(target)) as copy:
+        with _new_directory(target) as copy:
             for name in FILES:
                 if (content := _content(Path(source) / name)) is not None:
                     replace_file(copy / name, content)
@@ -129,7 +129,7 @@ def download(
     The server needs room for a copy on its disk. `token` must have every verb for every name of every project.
     """
     sent = answer(server, "/backup", token=token, tls=tls, seconds=ANSWER_SECONDS)
-    with _new_directory(Path(target)) as copy, sent as response:
+    with _new_directory(target) as copy, sent as response:
         try:
             _unpack(response, copy, progress)
         except (ConnectionError, TimeoutError, ssl.SSLError, HTTPException, tarfile.TarError) as error:
@@ -257,8 +257,11 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _new_directory(path: Path) -> Iterator[Path]:
+def _new_directory(target: str | os.PathLike[str]) -> Iterator[Path]:
     """A directory to write to, for its owner only; an error removes what was written."""
+    if not isinstance(target, str | os.PathLike) or not os.fspath(target) or "\0" in str(target):
+        raise InvalidArgument.of("target", target, "the path of a directory")
+    path = Path(target)
     try:
         is_new = not path.exists()
         is_free = is_new or (path.is_dir() and not any(path.iterdir()))

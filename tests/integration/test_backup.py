@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -225,6 +226,16 @@ def test_an_empty_directory_becomes_its_owners_alone(place: Place, tmp_path: Pat
     backup.back_up(place.data, target)
     assert target.stat().st_mode & 0o777 == 0o700
     assert backup.verify(target).problems == []
+
+
+def test_any_name_that_a_directory_can_have_is_a_target(place: Place, tmp_path: Path) -> None:
+    MessageQueue(data_dir=place.data).close()
+    target = os.fsdecode(os.fsencode(tmp_path) + b"/100 %?#\xff")
+    backup.back_up(place.data, target)
+    assert backup.verify(target).problems == []
+    for bad in ("", "a\0b", None, 7):
+        with pytest.raises(InvalidArgument, match="target is .*expected the path of a directory"):
+            backup.back_up(place.data, bad)  # type: ignore[arg-type]
 
 
 def test_a_target_that_cannot_be_looked_at_is_refused(place: Place, tmp_path: Path) -> None:
@@ -480,5 +491,9 @@ def test_an_answer_that_is_no_backup_leaves_nothing(tmp_path: Path, subtests: py
     assert not (tmp_path / "evil").exists()
     with pytest.raises(ServerUnreachable):
         backup.download("http://127.0.0.1:1", tmp_path / "backup")
+    with LocalServer() as server, pytest.raises(ServerUnreachable, match="it does not speak HTTP"):
+        backup.download(f"http://{server.grpc}", tmp_path / "backup")
+    with pytest.raises(Unauthenticated, match="that is not a token of penstock"):
+        backup.download("http://127.0.0.1:1", tmp_path / "backup", token="two\nlines")
     with pytest.raises(InvalidArgument, match="expected the address of the HTTP port"):
         backup.download("penstock://127.0.0.1:1", tmp_path / "backup")

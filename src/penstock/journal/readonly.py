@@ -81,7 +81,7 @@ class ReadOnlyJournal(SqliteReader):
             # The snapshot starts with the first query and lasts over all steps, so a commit in between does not restart the copy.
             _, latest = self._stored_ends(reader)
             try:
-                copy = self._connected(str(target), apsw.SQLITE_OPEN_READWRITE)
+                copy = self._connected(_url(target), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
                 try:
                     with copy.backup("main", reader, "main") as backup:
                         while not backup.done:
@@ -128,7 +128,7 @@ class ReadOnlyJournal(SqliteReader):
 
     def _connect(self, options: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return self._connected(f"file:{quote(os.fsencode(self._database.absolute()))}?{options}", flags)
+        return self._connected(f"{_url(self._database)}?{options}", flags)
 
     def _check_still(self, error: apsw.Error) -> None:
         """Refuse to read a database as a file that does not change when it may."""
@@ -196,11 +196,16 @@ def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
         if not (path / "FORMAT").exists():
             if (path / DATABASE).exists() and (path / "high-water").exists():
                 raise CorruptLog(str(path), "FORMAT", "the file is missing beside a log that is in use")
-            hint = "a broker makes it: penstock serve --data-dir, or MessageQueue(data_dir=…)"
+            hint = "a broker makes it: penstock serve --data-dir, or MessageQueue(data_dir=…); an interrupted backup has none"
             raise InvalidArgument.of("path", str(path), f"{wanted}, with the file FORMAT in it", hint=hint)
     except OSError as error:
         raise InvalidArgument.of("path", str(path), f"{wanted} that can be read ({error.strerror})") from error
     return path
+
+
+def _url(file: Path) -> str:
+    """A file as SQLite takes it, whatever bytes its name has."""
+    return f"file:{quote(os.fsencode(file.absolute()))}"
 
 
 def _name_of(error: apsw.Error) -> str:

@@ -6,15 +6,18 @@ tokens are copied before the log, so that no cursor is ahead of it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import ssl
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+import msgspec
 
 from penstock.access import Keyring
 from penstock.broker import cursors
@@ -35,10 +38,13 @@ from penstock.wire.http import answer
 TOKENS = "tokens.json"
 FILES = (cursors.FILE, TOKENS, "router-config.json")
 """What lies beside the log in a data directory: cursors, tokens, and the last configuration that a router fetched."""
+MANIFEST = "backup.json"
+"""The SHA-256 of those `FILES` that a backup has. It counts until a broker opens the backup, which may change them."""
 
 ANSWER_SECONDS = 3_600.0
 """How long a server may take to copy its database before it sends."""
 STEP_BYTES = 256 * 1024
+PRIVATE_DIRECTORY = 0o700
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
@@ -79,9 +85,21 @@ def back_up(
         CorruptLog: the source is damaged.
         FailedPrecondition: the target cannot be written.
     """
+    with _copied(source, target, token_file, progress) as copy:
+        _write_manifest(copy)
+
+
+@contextmanager
+def _copied(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    token_file: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> Iterator[Path]:
+    """A copy of a data directory, which is complete at the end of the block."""
     journal = ReadOnlyJournal(source)
     try:
-        with _new_directory(Path(target)) as copy:
+        with _new_directory(target) as copy:
             for name in FILES:
                 if (content := _content(Path(source) / name)) is not None:
                     replace_file(copy / name, content)
@@ -92,6 +110,7 @@ def back_up(
             with _created(copy / DATABASE):
                 events = journal.copy(copy / DATABASE, progress)
             write_mark(copy, events)
+            yield copy
             confirm(copy)
     finally:
         journal.close()
@@ -110,7 +129,7 @@ def download(
     The server needs room for a copy on its disk. `token` must have every verb for every name of every project.
     """
     sent = answer(server, "/backup", token=token, tls=tls, seconds=ANSWER_SECONDS)
-    with _new_directory(Path(target)) as copy, sent as response:
+    with _new_directory(target) as copy, sent as response:
         try:
             _unpack(response, copy, progress)
         except (ConnectionError, TimeoutError, ssl.SSLError, HTTPException, tarfile.TarError) as error:
@@ -134,9 +153,41 @@ def _unpack(response: HTTPResponse, copy: Path, progress: Progress) -> None:
                     file.write(piece)
                     done += len(piece)
                     progress(done, total)
+        while response.read(STEP_BYTES):
+            pass  # what fills the last block
+    if response.length:
+        raise ConnectionError(f"{response.length} bytes are missing")
     if not names >= {DATABASE, MARK, FORMAT_FILE}:
         raise FailedPrecondition("the backup that the server sent is not complete", hint="try again")
+    _write_manifest(copy)
     replace_file(copy / FORMAT_FILE, form)
+
+
+def _write_manifest(copy: Path) -> None:
+    replace_file(copy / MANIFEST, msgspec.json.encode(_digests(copy)))
+
+
+def _check_manifest(path: Path) -> Iterator[CorruptLog]:
+    """What differs from the manifest of a backup, if there is one that counts."""
+    content = _content(path / MANIFEST)
+    if content is None or (path / "LOCK").exists():
+        return
+    try:
+        listed = msgspec.json.decode(content, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        yield CorruptLog(str(path), MANIFEST, str(error))
+        return
+    found = _digests(path)
+    for name in FILES:
+        if listed.get(name) != found.get(name):
+            problem = "the file is missing" if name not in found else "this is not the file that was backed up"
+            yield CorruptLog(str(path), name, problem)
+
+
+def _digests(path: Path) -> dict[str, str]:
+    """The SHA-256 of each of the `FILES` that are there."""
+    contents = {name: _content(path / name) for name in FILES}
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items() if content is not None}
 
 
 @contextmanager
@@ -153,8 +204,8 @@ def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], *, p
     report = verify(backup)
     if report.problems:
         raise CorruptLog(str(backup), "the backup", "; ".join(report.problems))
-    back_up(backup, target, progress=progress)
-    return report
+    with _copied(backup, target, None, progress):
+        return report
 
 
 def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _unseen) -> Report:
@@ -180,6 +231,7 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _u
         marks = len(cursors.load(Path(path) / cursors.FILE))
     with _noted(problems):
         tokens = len(Keyring(Path(path) / TOKENS).list())
+    problems += map(str, _check_manifest(Path(path)))
     return Report(*found, marks, tokens, problems)
 
 
@@ -195,18 +247,21 @@ def _checked(check: Callable[[], Verified]) -> Verified:
 
 @contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Note an error about what is stored, and continue."""
+    """Note an error about what is stored, and continue. What cannot be read here, or by this version, is no damage."""
     try:
         yield
-    except InvalidArgument:
+    except (InvalidArgument, FailedPrecondition):
         raise
     except PenstockError as error:
         problems.append(str(error))
 
 
 @contextmanager
-def _new_directory(path: Path) -> Iterator[Path]:
-    """A directory to write to; an error removes what was written."""
+def _new_directory(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A directory to write to, for its owner only; an error removes what was written."""
+    if not isinstance(target, str | os.PathLike) or not os.fspath(target) or "\0" in str(target):
+        raise InvalidArgument.of("target", target, "the path of a directory")
+    path = Path(target)
     try:
         is_new = not path.exists()
         is_free = is_new or (path.is_dir() and not any(path.iterdir()))
@@ -214,24 +269,28 @@ def _new_directory(path: Path) -> Iterator[Path]:
         raise FailedPrecondition(f"cannot read {str(path)!r}: {error.strerror}") from error
     if not is_free:
         raise InvalidArgument.of("target", str(path), "a directory that does not exist or is empty")
+    mode = None if is_new else path.stat().st_mode
     try:
-        make_directory(path, 0o700)
+        make_directory(path, PRIVATE_DIRECTORY)
+        path.chmod(PRIVATE_DIRECTORY)
         yield path
     except OSError as error:
-        _remove(path, is_whole=is_new)
+        _remove(path, mode)
         raise FailedPrecondition(f"cannot write {error.filename or str(path)!r}: {error.strerror}") from error
     except BaseException:
-        _remove(path, is_whole=is_new)
+        _remove(path, mode)
         raise
 
 
-def _remove(path: Path, *, is_whole: bool) -> None:
-    """Remove what was written to a directory that was empty, and, if it was made, the directory."""
-    if is_whole:
+def _remove(path: Path, mode: int | None) -> None:
+    """Remove what was written to a directory that was empty and had this mode, or, if it was made, the directory."""
+    if mode is None:
         shutil.rmtree(path, ignore_errors=True)
-    else:
+        return
+    with suppress(OSError):
         for file in path.iterdir():
-            file.unlink(missing_ok=True)
+            file.unlink()
+        path.chmod(mode)
 
 
 def _content(file: Path) -> bytes | None:

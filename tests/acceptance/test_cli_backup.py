@@ -73,6 +73,7 @@ def test_damage_is_named_and_not_restored(penstock: Penstock) -> None:
     [
         ("backup copy", "expected either SOURCE or a server"),
         ("backup --server http://127.0.0.1:1 data copy", "expected either SOURCE or a server"),
+        ("backup --server http://127.0.0.1:1 --token-file tokens.json copy", "--token-file is for a SOURCE"),
         ("backup nothing copy", "path is 'nothing', expected the data directory of a broker"),
         ("backup data data", "target is 'data', expected a directory that does not exist or is empty"),
         ("restore nothing copy", "path is 'nothing', expected the data directory of a broker"),

@@ -69,12 +69,20 @@ def test_the_file_of_contexts_is_its_owners_alone(anywhere: Penstock) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"contexts": {"a": {}}}', '{"contexts": {"a": {"server": 1}}}', '{"kontexts": {}}']
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"contexts": {"a": {}}}',
+        b'{"contexts": {"a": {"server": 1}}}',
+        b'{"kontexts": {}}',
+        b'{"contexts": {"\xff": 1}}',
+    ],
 )
-def test_a_damaged_file_is_named(anywhere: Penstock, content: str) -> None:
+def test_a_damaged_file_is_named(anywhere: Penstock, content: bytes) -> None:
     anywhere.good(f"context add dev --server {NOWHERE}")
     file, _ = stored(anywhere)
-    file.write_text(content, encoding="utf-8")
+    file.write_bytes(content)
     refused = anywhere("topic", "list")
     assert refused.code == 1
     assert "contexts.json' is damaged" in refused.err
@@ -87,6 +95,7 @@ def test_a_damaged_file_is_named(anywhere: Penstock, content: str) -> None:
         ("context add x --server ftp://other", 2, "expected the address of a server"),
         ("context add x --server http://other --ca nosuch.pem", 2, "--ca is 'nosuch.pem', expected a file that exists"),
         ("context add x --server http://other --token-file nosuch", 2, "expected a file that can be read"),
+        ("context add x --server http://other --token=", 2, "--token is '', expected a token"),
         ("context use prodd", 3, "did you mean prod?"),
         ("context remove dev nosuch", 3, "context nosuch"),
         ("topic list --context nosuch", 3, "`penstock context list` shows them"),

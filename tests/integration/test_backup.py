@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import shutil
 import sqlite3
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, backup
+from penstock import DeadLetterPolicy, Message, MessageQueue, PubSub, backup, sync
 from penstock.access import Keyring, Verb
 from penstock.clock import SystemClock
 from penstock.errors import (
@@ -28,6 +30,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
+from penstock.journal.directory import write_mark
 from penstock.journal.sqlite import SqliteJournal
 from penstock.log.directory import DirectoryLog
 from penstock.server import backup as served
@@ -210,9 +213,29 @@ def test_what_is_at_the_target_is_left_alone(place: Place, tmp_path: Path) -> No
                 call(place.data, tmp_path / target)
     assert (tmp_path / "full" / "letter").read_text() == (tmp_path / "file").read_text() == "dear"
 
-    (tmp_path / "empty").mkdir()
-    backup.back_up(place.data, tmp_path / "empty")
-    assert backup.verify(tmp_path / "empty").problems == []
+
+def test_an_empty_directory_becomes_its_owners_alone(place: Place, tmp_path: Path) -> None:
+    MessageQueue(data_dir=place.data).close()
+    target = tmp_path / "empty"
+    target.mkdir()
+    target.chmod(0o777)
+    with pytest.raises(InvalidArgument, match="token_file"):
+        backup.back_up(place.data, target, token_file=tmp_path / "none.json")
+    assert ([*target.iterdir()], target.stat().st_mode & 0o777) == ([], 0o777)
+
+    backup.back_up(place.data, target)
+    assert target.stat().st_mode & 0o777 == 0o700
+    assert backup.verify(target).problems == []
+
+
+def test_any_name_that_a_directory_can_have_is_a_target(place: Place, tmp_path: Path) -> None:
+    MessageQueue(data_dir=place.data).close()
+    target = os.fsdecode(os.fsencode(tmp_path) + b"/100 %?#\xff")
+    backup.back_up(place.data, target)
+    assert backup.verify(target).problems == []
+    for bad in ("", "a\0b", None, 7):
+        with pytest.raises(InvalidArgument, match="target is .*expected the path of a directory"):
+            backup.back_up(place.data, bad)  # type: ignore[arg-type]
 
 
 def test_a_target_that_cannot_be_looked_at_is_refused(place: Place, tmp_path: Path) -> None:
@@ -275,6 +298,89 @@ def test_verify_finds_a_log_that_was_cut(place: Place) -> None:
     shutil.copy(place.data / "high-water", early / "high-water")
 
     assert ["were confirmed" in problem for problem in backup.verify(early).problems] == [True]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b"a mark of 12"])
+def test_a_missing_or_damaged_mark_is_named(place: Place, content: bytes | None, tmp_path: Path) -> None:
+    with MessageQueue(data_dir=place.data) as topics:
+        topics.register_topic("a")
+    backup.back_up(place.data, tmp_path / "copy")
+    for path in (place.data, tmp_path / "copy"):
+        (path / "high-water").unlink()
+        if content is not None:
+            (path / "high-water").write_bytes(content)
+        assert ["high-water: the file is missing or damaged" in problem for problem in backup.verify(path).problems] == [True]
+        with pytest.raises(CorruptLog, match="high-water"):
+            backup.restore(path, tmp_path / "restored")
+
+
+def test_a_log_that_was_cut_is_not_backed_up(place: Place, tmp_path: Path) -> None:
+    with MessageQueue(data_dir=place.data) as topics:
+        topics.register_topic("a")
+    write_mark(place.data, 1_000)
+    with pytest.raises(CorruptLog, match="but 1000 were confirmed"):
+        backup.back_up(place.data, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("how", ["directory", "server"])
+def test_a_backup_whose_files_are_not_what_was_copied_is_damaged(how: str, place: Place, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with place.server() as server:
+        server.broker.cursors.advance("spark", {}, place.now)
+        take(how, place, server, copy)
+    assert backup.verify(copy).problems == []
+    (copy / "cursors").unlink()
+    Keyring(copy / "tokens.json").create("intruder", place.now)
+    (copy / "router-config.json").write_text("{}")
+
+    found = backup.verify(copy).problems
+    assert [problem.partition(f"corrupt log {str(copy)!r}: ")[2] for problem in found] == [
+        "cursors: the file is missing",
+        "tokens.json: this is not the file that was backed up",
+        "router-config.json: this is not the file that was backed up",
+    ]
+    with pytest.raises(CorruptLog, match=r"tokens\.json: this is not the file"):
+        backup.restore(copy, tmp_path / "restored")
+    for name in ("tokens.json", "router-config.json"):
+        (copy / name).unlink()
+    assert any("tokens.json: the file is missing" in problem for problem in backup.verify(copy).problems)
+
+    (copy / "backup.json").write_text("[1]")
+    assert any("backup.json: " in problem for problem in backup.verify(copy).problems)
+    # A broker that works on it may change what it likes.
+    MessageQueue(data_dir=copy).close()
+    assert backup.verify(copy).problems == []
+
+
+def test_a_restored_directory_may_change(place: Place, tmp_path: Path) -> None:
+    MessageQueue(data_dir=place.data).close()
+    backup.back_up(place.data, tmp_path / "copy")
+    backup.restore(tmp_path / "copy", tmp_path / "restored")
+    (tmp_path / "restored" / "tokens.json").unlink()
+    assert backup.verify(tmp_path / "restored").problems == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small file system")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_on_it(place: Place, small_disk: Path) -> None:
+    with place.server() as server:
+        with sync.PubSub(server.url, token=place.token) as pubsub:
+            orders = pubsub.topic("orders").create()
+            orders.publish_many(Message(bytes(100_000)) for _ in range(20))
+        for how in ("directory", "server"):
+            with pytest.raises(FailedPrecondition, match=r"cannot .*(the disk is full|No space left on device)"):
+                take(how, place, server, small_disk / "copy")
+            assert [*small_disk.iterdir()] == []
 
 
 def test_a_backup_of_a_backup_is_the_same(place: Place, tmp_path: Path) -> None:
@@ -372,6 +478,7 @@ def test_an_answer_that_is_no_backup_leaves_nothing(tmp_path: Path, subtests: py
         (b"<html>", {}, ServerUnreachable, "cut off"),
         (b"<html>", {"status": 404}, FailedPrecondition, "answers 404"),
         (whole[:700], {"length": len(whole)}, ServerUnreachable, "cut off"),
+        (whole[: 6 * 512], {"length": 8 * 512}, ServerUnreachable, "1024 bytes are missing"),
         (archive("penstock.db"), {}, FailedPrecondition, "not complete"),
         (archive("penstock.db", "../evil"), {}, FailedPrecondition, "no part of a backup"),
         (archive("penstock.db", "tokens.json", kind=tarfile.SYMTYPE), {}, FailedPrecondition, "no part of a backup"),
@@ -384,5 +491,9 @@ def test_an_answer_that_is_no_backup_leaves_nothing(tmp_path: Path, subtests: py
     assert not (tmp_path / "evil").exists()
     with pytest.raises(ServerUnreachable):
         backup.download("http://127.0.0.1:1", tmp_path / "backup")
+    with LocalServer() as server, pytest.raises(ServerUnreachable, match="it does not speak HTTP"):
+        backup.download(f"http://{server.grpc}", tmp_path / "backup")
+    with pytest.raises(Unauthenticated, match="that is not a token of penstock"):
+        backup.download("http://127.0.0.1:1", tmp_path / "backup", token="two\nlines")
     with pytest.raises(InvalidArgument, match="expected the address of the HTTP port"):
         backup.download("penstock://127.0.0.1:1", tmp_path / "backup")

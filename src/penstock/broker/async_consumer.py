@@ -3,9 +3,9 @@
     AsyncConsumer     a wait can be cancelled                                    unary pulls, long polls, the router
     StreamConsumer    delivers to a sink as messages become deliverable          streams, push, WebSockets, the hub
 
-A wait holds no lease while it waits, and a lease that was granted when its wait is cancelled is released before the cancellation
-continues: nothing stays leased without a consumer. However many consumers wait, a message wakes those that can use it,
-the one that has waited longest first.
+A waiting consumer holds no lease. A lease that is granted while the wait is being cancelled is released before the cancellation
+continues, so nothing stays leased without a consumer. A message wakes only consumers that can use it; the one that has waited
+longest comes first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every API consumes through these classes, whatever its protocol:
 
-    take_blocking     one take, for which a thread waits                         MessageQueue, QueueManager
+    take_blocking     one take that blocks a thread                              MessageQueue, QueueManager
     Consumer          take, settle, release, in any thread
     async_consumer    AsyncConsumer and StreamConsumer: the same for an event loop
 """

@@ -19,7 +19,7 @@ from penstock.broker.log_view import BrokerLog
 from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
 from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.journal.core.ranges import Ranges
-from penstock.journal.directory import replace_file
+from penstock.journal.directory import replace_file, unreadable
 from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
@@ -173,7 +173,7 @@ def load(file: Path) -> dict[str, StoredCursor]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise CorruptLog(str(file.parent), FILE, error.strerror or "cannot be read") from error
+        raise unreadable(file.parent, error) from error
     head, _, body = raw.partition(b"\n")
     if head != _HEAD + b"%08x" % zlib.crc32(body):
         problem = "the checksum does not match" if head.startswith(_HEAD) else f"it begins with {raw[:40]!r}"

@@ -51,7 +51,7 @@ def run_add(found: argparse.Namespace) -> int:
         error.hint = "say --replace, or choose another name"
         raise error
     ca = None if found.ca is None else str(Path(found.ca).absolute())
-    known.contexts[found.name] = Context(found.server, _token(found), found.project, ca)
+    known.contexts[found.name] = Context(found.server, _token(found), found.project or None, ca)
     known.current = known.current or found.name
     contexts.save(known, os.environ)
     say(f"added context {found.name}" + ("; it is in use" if known.current == found.name else ""))
@@ -117,6 +117,8 @@ def run_remove(found: argparse.Namespace) -> int:
 
 def _token(found: argparse.Namespace) -> str | None:
     if found.token_file is None:
+        if found.token == "":
+            raise InvalidArgument.of("--token", "", "a token", hint="leave it out for a server that asks for none")
         given: str | None = found.token
         return given
     try:

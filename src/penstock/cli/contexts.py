@@ -71,7 +71,7 @@ def load(environ: Mapping[str, str]) -> Contexts:
         raise FailedPrecondition(f"{str(path)!r} holds tokens and can be read by other users", hint=f"chmod 600 {path}")
     try:
         return msgspec.json.decode(content, type=Contexts)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FailedPrecondition(
             f"{str(path)!r} is damaged: {error}", hint="correct it, or remove it and add the contexts again"
         ) from None

@@ -17,7 +17,7 @@ from penstock.cli.session import add_target, run
 from penstock.cli.trace import timeline
 from penstock.durations import SECOND, instant
 from penstock.errors import MessageNotFound
-from penstock.values.queue import task_name
+from penstock.values.queue import EXPLICIT_NACK, task_name
 from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _where(text: str) -> DeadLetterFilter:
 
 
 def _reason(letter: penstock.DeadLetter) -> str:
-    return REJECTED if letter.reason == "explicit_nack" else letter.reason
+    return REJECTED if letter.reason == EXPLICIT_NACK else letter.reason
 
 
 def _document(letter: penstock.DeadLetter) -> dict[str, object]:

@@ -35,6 +35,7 @@ from penstock.errors import (
     TopicNotFound,
     Unauthenticated,
 )
+from penstock.wire.address import Address
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -151,9 +152,11 @@ def server_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target |
     elif server is None:
         server = environ.get(SERVER_VARIABLE) or None
         context = contexts.current(environ) if server is None else None
-    context = context or Context(server or "")
-    if not context.server:
-        return None
+    if context is None:
+        if server is None:
+            return None
+        context = Context(server)
+    Address.parse(context.server)
     return Target(
         server=context.server,
         token=found.token or context.token or environ.get(TOKEN_VARIABLE) or None,

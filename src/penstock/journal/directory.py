@@ -19,7 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock import forks
-from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, JournalUnavailable
+from penstock.errors import (
+    CorruptLog,
+    DataDirectoryInUse,
+    FailedPrecondition,
+    InvalidArgument,
+    JournalUnavailable,
+    PenstockError,
+)
 from penstock.journal import formats
 
 _MARK = struct.Struct("<QI")
@@ -143,23 +150,31 @@ def _packed(events: int) -> bytes:
     return _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little")))
 
 
-def marked(path: Path) -> int:
-    """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
+def marked(path: Path) -> int | None:
+    """How many events were durable at least; None when the mark is missing or was torn by a power loss."""
     try:
         raw = (path / MARK).read_bytes()
     except FileNotFoundError:
-        return 0
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
     if len(raw) != _MARK.size:
-        return 0
+        return None
     events, crc = _MARK.unpack(raw)
-    return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+    return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else None
 
 
-def check_mark(path: Path, read_events: Callable[[], int]) -> None:
-    """Refuse a log that ends before what was confirmed. The mark is read first: a broker may write to the log."""
+def check_mark(path: Path, read_events: Callable[[], int], *, is_needed: bool = False) -> None:
+    """Refuse a log that ends before what was confirmed. The mark is read first: a broker may write to the log.
+
+    `is_needed`: refuse also a log with events whose mark is missing or damaged, which a broker accepts.
+    """
     confirmed = marked(path)
     events = read_events()
-    if events < confirmed:
+    if confirmed is None:
+        if is_needed and events:
+            raise CorruptLog(str(path), MARK, "the file is missing or damaged, so a log that was cut would not be noticed")
+    elif events < confirmed:
         problem = f"the log ends at event {events}, but {confirmed} were confirmed: a file was cut or replaced"
         raise CorruptLog(str(path), "the event log", problem)
 
@@ -169,7 +184,16 @@ def check_files(path: Path) -> None:
     try:
         _check_files(path)
     except OSError as error:
-        raise CorruptLog(str(path), Path(error.filename or "").name, error.strerror or "cannot be read") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> PenstockError:
+    """The error for a file of the directory that cannot be read. A missing permission is no damage."""
+    if isinstance(error, PermissionError):
+        return FailedPrecondition(
+            f"cannot read {str(error.filename or path)!r}: {error.strerror}", hint="run this as the owner of the data directory"
+        )
+    return CorruptLog(str(path), Path(error.filename or "").name, error.strerror or "cannot be read")
 
 
 def _check_files(path: Path) -> None:

@@ -19,7 +19,7 @@ FORMAT = 1
 STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {}
 """What makes format N + 1 of format N, by N. All steps and the new number are one transaction."""
 
-_TEXT = re.compile(r"penstock data directory, format ([1-9][0-9]{0,8})\n")
+_TEXT = re.compile(r"penstock data directory, format ([1-9][0-9]{0,99})\n")
 
 
 def text(number: int) -> str:

@@ -27,7 +27,7 @@ from penstock.errors import (
     UnsupportedFormat,
 )
 from penstock.journal import formats
-from penstock.journal.directory import DATABASE, WAL, check_files
+from penstock.journal.directory import DATABASE, WAL, check_files, check_mark
 from penstock.journal.sqlite_reader import SqliteReader, snapshot
 
 CHANCES = 3
@@ -74,12 +74,14 @@ class ReadOnlyJournal(SqliteReader):
         """Write the database, as it is at this moment, to `target`, an empty file; returns the number of events in it.
 
         The broker can write meanwhile. `progress` is called with the number of pages that are copied and of those that there are.
+        CorruptLog if the log ends before what was confirmed.
         """
+        check_mark(self._directory, lambda: self.event_range()[1])
         with self._reading("the database") as reader, snapshot(reader):
             # The snapshot starts with the first query and lasts over all steps, so a commit in between does not restart the copy.
             _, latest = self._stored_ends(reader)
             try:
-                copy = self._connected(str(target), apsw.SQLITE_OPEN_READWRITE)
+                copy = self._connected(_url(target), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
                 try:
                     with copy.backup("main", reader, "main") as backup:
                         while not backup.done:
@@ -88,7 +90,9 @@ class ReadOnlyJournal(SqliteReader):
                 finally:
                     copy.close()
             except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as error:
-                raise FailedPrecondition(f"cannot copy the database to {str(target)!r}: {error}") from error
+                # A step of a backup has no text for its error, only the code.
+                problem = "the disk is full" if isinstance(error, apsw.FullError) else _name_of(error)
+                raise FailedPrecondition(f"cannot copy the database to {str(target)!r}: {problem}") from error
         return latest
 
     def close(self) -> None:
@@ -124,7 +128,7 @@ class ReadOnlyJournal(SqliteReader):
 
     def _connect(self, options: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return self._connected(f"file:{quote(os.fsencode(self._database.absolute()))}?{options}", flags)
+        return self._connected(f"{_url(self._database)}?{options}", flags)
 
     def _check_still(self, error: apsw.Error) -> None:
         """Refuse to read a database as a file that does not change when it may."""
@@ -192,11 +196,21 @@ def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
         if not (path / "FORMAT").exists():
             if (path / DATABASE).exists() and (path / "high-water").exists():
                 raise CorruptLog(str(path), "FORMAT", "the file is missing beside a log that is in use")
-            hint = "a broker makes it: penstock serve --data-dir, or MessageQueue(data_dir=…)"
+            hint = "a broker makes it: penstock serve --data-dir, or MessageQueue(data_dir=…); an interrupted backup has none"
             raise InvalidArgument.of("path", str(path), f"{wanted}, with the file FORMAT in it", hint=hint)
     except OSError as error:
         raise InvalidArgument.of("path", str(path), f"{wanted} that can be read ({error.strerror})") from error
     return path
+
+
+def _url(file: Path) -> str:
+    """A file as SQLite takes it, whatever bytes its name has."""
+    return f"file:{quote(os.fsencode(file.absolute()))}"
+
+
+def _name_of(error: apsw.Error) -> str:
+    """SQLite's name of an error, as in 'SQLITE_IOERR_WRITE'."""
+    return apsw.mapping_extended_result_codes.get(error.extendedresult) or apsw.mapping_result_codes[error.result]
 
 
 def _is_locked(path: Path) -> bool:

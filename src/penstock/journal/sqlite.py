@@ -144,6 +144,8 @@ class SqliteJournal(SqliteReader):
         check_mark(directory.path, lambda: self._next_event)
         if is_new or not directory.is_of_this_format:
             directory.confirm()
+        if is_new:
+            directory.mark(self._next_event)
 
     def _check_tables(self, writer: apsw.Connection, is_new: bool) -> None:
         if is_new and writer.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'table'").fetchone() == (0,):

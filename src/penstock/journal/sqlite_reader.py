@@ -208,7 +208,7 @@ class SqliteReader(ABC):
         return Verified()
 
     def _check_events(self) -> Verified:
-        check_mark(Path(self.path), lambda: self.event_range()[1])
+        check_mark(Path(self.path), lambda: self.event_range()[1], is_needed=True)
         return Verified(events=sum(event.count for _, event in self.read_events(*self.event_range())))
 
     def _check_stream(self, stream: int) -> Verified:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from aiohttp import web
 
 from penstock.access import Verb
-from penstock.backup import back_up
+from penstock.backup import MANIFEST, back_up
 from penstock.config import Settings
 from penstock.errors import FailedPrecondition, PermissionDenied, ResourceExhausted
 from penstock.http.request import SERVER_NAME, Request
@@ -77,7 +77,11 @@ class BackupApi:
             tokens = self._settings.token_file if self._settings.auth == "token" else None
             back_up(data_dir, place, token_file=tokens if tokens is not None and tokens.exists() else None)
             try:
-                return [(path.name, stack.enter_context(path.open("rb"))) for path in sorted(place.iterdir())]
+                return [
+                    (path.name, stack.enter_context(path.open("rb")))
+                    for path in sorted(place.iterdir())
+                    if path.name != MANIFEST  # who receives the backup writes one
+                ]
             finally:
                 shutil.rmtree(place)
         finally:

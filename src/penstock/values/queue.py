@@ -26,6 +26,8 @@ BYTES, TEXT, JSON = 0, 1, 2
 """What the bytes of a stored payload are."""
 MAX_HEADER_BYTES = 64 * 1024
 """Names and values of all headers of a message together."""
+MAX_RETRIES_EXCEEDED, EXPLICIT_NACK, TTL_EXPIRED = "max_retries_exceeded", "explicit_nack", "ttl_expired"
+"""Why a message became a dead letter."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -17,6 +17,8 @@ MAX_ANSWER = 10_000
 """How long the answer to `GET /native` may be."""
 HINT = "http://HOST:8085, https://HOST:8085, or penstock://HOST:8087 for the native port itself"
 
+NOT_HTTP = "not a Penstock server: it does not speak HTTP"
+
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
@@ -65,7 +67,7 @@ class Address:
         answer = await self._get("/native", tls)
         status = _STATUS.match(answer)
         if status is None:
-            raise ConnectionError("not a Penstock server: it does not speak HTTP")
+            raise ConnectionError(NOT_HTTP)
         if status[1] != b"200":
             raise ConnectionError(f"it answers {int(status[1])} to GET /native: is it a Penstock server with a native port?")
         try:

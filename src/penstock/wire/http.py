@@ -6,10 +6,10 @@ import json
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
-from penstock.wire.address import Address, text_of
+from penstock.wire.address import NOT_HTTP, Address, text_of
 
 MAX_ANSWER = 10_000
 """How long the body of an error may be."""
@@ -29,6 +29,8 @@ def answer(
     address = Address.parse(server)
     if address.scheme not in {"http", "https"}:
         raise InvalidArgument.of("server", server, "the address of the HTTP port", hint="http://HOST:8085")
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise Unauthenticated("that is not a token of penstock")
     connection = HTTPConnection(address.host, address.port, timeout=seconds)
     if address.has_tls:
         context = tls or ssl.create_default_context()
@@ -38,7 +40,8 @@ def answer(
             connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
             response = connection.getresponse()
         except (OSError, HTTPException) as error:
-            raise ServerUnreachable(server, text_of(error)) from error
+            is_foreign = isinstance(error, HTTPException) and not isinstance(error, RemoteDisconnected)
+            raise ServerUnreachable(server, NOT_HTTP if is_foreign else text_of(error)) from error
         if response.status != 200:
             raise _refused(server, path, response)
         yield response

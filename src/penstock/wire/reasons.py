@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.durations import SECOND
+from penstock.values.queue import EXPLICIT_NACK, MAX_RETRIES_EXCEEDED, TTL_EXPIRED
 from penstock.values.subscription import Explanation
 from penstock.values.wording import moment, printable, span
 from penstock.wire.results import TraceEvent, Unsettled
@@ -22,9 +23,9 @@ _DROPPED = {
 
 
 _DIED = {
-    "explicit_nack": "a consumer rejected it",
-    "max_retries_exceeded": "its retries were used up",
-    "ttl_expired": "its time to live ran out",
+    EXPLICIT_NACK: "a consumer rejected it",
+    MAX_RETRIES_EXCEEDED: "its retries were used up",
+    TTL_EXPIRED: "its time to live ran out",
 }
 
 

@@ -74,6 +74,12 @@ def test_without_either_it_says_how_to_start_a_server(port: socket.socket) -> No
     assert "penstock serve" in str(caught.value.hint)
 
 
+def test_an_empty_address_is_not_taken_for_none(port: socket.socket) -> None:
+    port.listen()
+    with pytest.raises(InvalidArgument, match="server is '', expected the address of a server"):
+        target_of(parsed("--server="), {})
+
+
 def test_a_token_for_no_server_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="--token is for a server"):
         target_of(parsed("--data-dir d --token t"), {})

@@ -1,14 +1,22 @@
-"""The data directory is its owner's."""
+"""The data directory is its owner's, and a file of it that is missing or cannot be read is named."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock import Message, MessageQueue
+from penstock.broker import cursors
+from penstock.errors import CorruptLog, FailedPrecondition
+from penstock.journal.directory import MARK, check_files, check_mark, write_mark
+
+NOBODY = 65_534
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +59,64 @@ def test_files_that_exist_keep_their_modes(tmp_path: Path) -> None:
     for file in (tmp_path / "data").iterdir():
         file.chmod(0o640)
     assert set(fill(tmp_path / "data").values()) == {0o640}
+
+
+def test_a_new_directory_has_a_mark(tmp_path: Path) -> None:
+    MessageQueue(data_dir=tmp_path / "data").close()
+    check_mark(tmp_path / "data", lambda: 0, is_needed=True)
+    assert (tmp_path / "data" / MARK).stat().st_size
+
+
+@pytest.mark.parametrize("content", [None, b"", b"short", b"a mark of 12", b"longer than a mark"])
+def test_a_mark_that_is_missing_or_damaged_is_refused_where_it_is_needed(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / MARK).write_bytes(content)
+    check_mark(tmp_path, lambda: 5)
+    check_mark(tmp_path, lambda: 0, is_needed=True)
+    with pytest.raises(CorruptLog, match="high-water: the file is missing or damaged"):
+        check_mark(tmp_path, lambda: 5, is_needed=True)
+
+    write_mark(tmp_path, 5)
+    check_mark(tmp_path, lambda: 5, is_needed=True)
+    with pytest.raises(CorruptLog, match="ends at event 4, but 5 were confirmed"):
+        check_mark(tmp_path, lambda: 4)
+
+
+def test_a_mark_that_is_no_file_is_damage(tmp_path: Path) -> None:
+    (tmp_path / MARK).mkdir()
+    with pytest.raises(CorruptLog, match="high-water: Is a directory"):
+        check_mark(tmp_path, lambda: 5)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without the rights of root, who may read everything."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_not_damaged() -> None:
+    path = Path(tempfile.mkdtemp())
+    try:
+        fill(path)
+        (path / "cursors").touch()
+        path.chmod(0o755)
+        for file in path.iterdir():
+            file.chmod(0)
+        with as_nobody():
+            for name, read in (
+                ("FORMAT", lambda: check_files(path)),
+                ("high-water", lambda: check_mark(path, lambda: 0)),
+                ("cursors", lambda: cursors.load(path / "cursors")),
+            ):
+                with pytest.raises(FailedPrecondition, match=f"cannot read '.*{name}': Permission denied") as caught:
+                    read()
+                assert caught.value.hint == "run this as the owner of the data directory"
+    finally:
+        shutil.rmtree(path)

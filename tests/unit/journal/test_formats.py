@@ -119,6 +119,14 @@ def test_readers_do_not_migrate(data: Path, steps: list[str]) -> None:
     assert steps == []
 
 
+def test_a_much_newer_directory_is_not_called_damaged(data: Path) -> None:
+    for number in (10**9, 10**99):
+        (data / "FORMAT").write_text(formats.text(number))
+        for read in (lambda path: MessageQueue(data_dir=path), ReadOnlyJournal, backup.verify):
+            with pytest.raises(UnsupportedFormat, match="of a newer version"):
+                read(data)
+
+
 @pytest.mark.parametrize("place", ["FORMAT", "meta"])
 def test_a_newer_directory_is_refused_and_left_as_it_is(data: Path, place: str) -> None:
     if place == "FORMAT":
@@ -129,7 +137,7 @@ def test_a_newer_directory_is_refused_and_left_as_it_is(data: Path, place: str) 
             database.execute("UPDATE meta SET value = 7 WHERE name = 'format'")
         database.close()
     before = content(data)
-    for read in (lambda path: MessageQueue(data_dir=path), ReadOnlyJournal):
+    for read in (lambda path: MessageQueue(data_dir=path), ReadOnlyJournal, backup.verify):
         with pytest.raises(UnsupportedFormat, match="format 7 of a newer version; this version reads format 1") as caught:
             read(data)
         assert "restore a backup from before the upgrade" in str(caught.value.hint)

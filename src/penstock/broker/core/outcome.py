@@ -7,10 +7,6 @@ import msgspec
 from penstock.journal.core.events import Event
 from penstock.values.message import StoredMessage
 
-MAX_ATTEMPTS = "max_retries_exceeded"
-EXPLICIT_NACK = "explicit_nack"
-TTL_EXPIRED = "ttl_expired"
-
 
 class PendingDeadLetter(msgspec.Struct, gc=False):
     """A dead letter to forward to its topic; the shell publishes it together with the event."""

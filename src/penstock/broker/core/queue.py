@@ -24,7 +24,7 @@ from heapq import heappop
 from types import MappingProxyType
 
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.outcome import EXPLICIT_NACK, MAX_ATTEMPTS, TTL_EXPIRED, Outcome, PendingDeadLetter
+from penstock.broker.core.outcome import Outcome, PendingDeadLetter
 from penstock.broker.core.ready import Ready
 from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
@@ -35,6 +35,7 @@ from penstock.journal.core.events import column
 from penstock.journal.core.ranges import Ranges, merge
 from penstock.values.message import Batch, StoredMessage
 from penstock.values.policy import MAX_COUNT, Overflow, Policy
+from penstock.values.queue import EXPLICIT_NACK, MAX_RETRIES_EXCEEDED, TTL_EXPIRED
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 _DISCARD, _REJECT, _SPILL = Overflow.DISCARD.value, Overflow.REJECT.value, Overflow.SPILL.value
@@ -476,7 +477,7 @@ class Queue(QueueState):
     def _reason_to_die(self, lease: Lease, at: int) -> str | None:
         limit = lease.message.max_attempts or self.policy.max_attempts
         if limit is not None and lease.attempt >= limit:
-            return MAX_ATTEMPTS
+            return MAX_RETRIES_EXCEEDED
         expires_at = self._expires_at.get(lease.offset)
         return TTL_EXPIRED if expires_at is not None and expires_at <= at else None
 

@@ -2,8 +2,9 @@
 
 A condition is a field, an operator and a value; several are joined by AND, and all must hold:
 
-    reason, error, id, task  =  !=  ~ (contains)  !~  text; upper and lower case count for = and !=, not for ~ and !~
+    error, id, task          =  !=  ~ (contains)  !~  text; upper and lower case count for = and !=, not for ~ and !~
     header.NAME              the same; a header that is not there is an empty text
+    reason                   the same; = and != take one of the reasons that there are
     attempts, priority       =  !=  >  >=  <  <=      whole numbers
     age                      >  >=  <  <=             since it became a dead letter: 90, 500ms, 30s, 5m, 2h, 30d
 
@@ -20,13 +21,19 @@ from typing import Any, TypeVar
 
 from penstock.durations import SECOND, duration_seconds
 from penstock.errors import InvalidArgument
+from penstock.values.queue import EXPLICIT_NACK, MAX_RETRIES_EXCEEDED, TTL_EXPIRED
 
 T = TypeVar("T")
 
 MAX_LENGTH = 10_000
 
-_REASONS = {"rejected": "explicit_nack"}
-"""Other words for a reason."""
+_REASONS = {
+    MAX_RETRIES_EXCEEDED: MAX_RETRIES_EXCEEDED,
+    TTL_EXPIRED: TTL_EXPIRED,
+    "rejected": EXPLICIT_NACK,
+    EXPLICIT_NACK: EXPLICIT_NACK,
+}
+"""The reasons that there are, by what may be written for them."""
 _NUMBERS = ("attempts", "priority")
 _FIELDS = "reason, error, id, task, attempts, priority, age or header.NAME"
 
@@ -132,8 +139,10 @@ def _condition(text: str, found: re.Match[str]) -> Condition:
     name = found["field"]
     quoted = found["double"] if found["double"] is not None else found["single"]
     value = _ESCAPED.sub(r"\1", quoted) if quoted is not None else found["bare"]
-    if name == "reason":
-        value = _REASONS.get(value, value)
+    if name == "reason" and found["sign"] in {"=", "!="}:
+        if value not in _REASONS:
+            raise _wrong(text, found.end("sign"), f"one of the reasons {', '.join(_REASONS)}; reason~ takes a part of one")
+        value = _REASONS[value]
     if name in {"reason", "error", "id", "task"} or re.fullmatch(r"header\..+", name):
         return Condition(name, _test(text, found, _TEXT_SIGNS, value))
     if name in _NUMBERS:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
 from penstock.extras import how_to_install
-from penstock.wire.address import text_of
+from penstock.wire.address import NOT_HTTP, text_of
 
 if TYPE_CHECKING:
     import aiohttp
@@ -104,7 +104,7 @@ def _reason(error: Exception) -> str:
 
     match error:
         case aiohttp.ClientResponseError():
-            return "not a Penstock server: it does not speak HTTP"
+            return NOT_HTTP
         case aiohttp.ClientConnectorError(os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")):
             return "what answers there does not speak TLS; write http:// or ws:// if that is meant"
         case aiohttp.ClientConnectorError():

@@ -154,7 +154,7 @@ def status(rows: Sequence[Figures], found: Sequence[Attention], total: int) -> S
     if level != "ok":
         return Status(level, f"{'Failing' if level == 'bad' else 'Degraded'}: {shown or found[0].text}")
     if not total:
-        return Status("ok", "Well: nothing has been created yet")
+        return Status("ok", "Well: there are no queues and subscriptions yet")
     return Status("ok", "Well: every queue and subscription is being worked on, or empty")
 
 

@@ -40,3 +40,13 @@ METRICS = (
 """One row for each window, stream, subscription and consumer; what is published has no subscription."""
 
 METRICS_STREAM = "_penstock.metrics"
+
+TRIAGE = (
+    "at timestamp not null, id string not null, stream string not null, subscription string not null, reason string not null, "
+    "error string not null, target string not null, status int not null, shape string not null, version string not null, "
+    "count bigint not null, first_at timestamp not null, last_at timestamp not null, samples string not null, "
+    "example string not null, action string not null"
+)
+"""One row for each group of dead letters that a triage at `at` found. `samples`: ids of messages, with spaces between."""
+
+TRIAGE_STREAM = "_penstock.triage"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from hashlib import blake2b
@@ -176,6 +176,17 @@ def append(df: DataFrame, table: Table, shape: Shape, *, day: str, query: str, b
 
     files = collected(df.mapInArrow(write, FILES))
     return sum(file.rows for file in files) if files and table.commit(files, app, batch) else 0
+
+
+def append_rows(rows: Sequence[Mapping[str, Any]], table: Table, shape: Shape, *, day: str) -> int:
+    """Add a few rows, that the driver has, to a table; returns how many."""
+    table.create(shape)
+    if not rows:
+        return 0
+    schema = pa.schema([field for field in shape.schema if field.name != "date"])
+    batch = pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
+    table.commit([*write_files([with_day(batch, day)], table, shape)], f"penstock-rows:{secrets.token_hex(12)}", 0)
+    return len(rows)
 
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:

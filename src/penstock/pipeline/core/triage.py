@@ -1,0 +1,248 @@
+"""Dead letters in groups with one cause each, and what to do about each. Nothing here reads or writes.
+
+    dead letters ──traits_of──> equal traits (counted on Spark) ──merged──> groups ──suggested──> the report
+
+Traits that are equal are one group to begin with. Groups that differ only in what does not matter are merged after that: fields
+that some payloads leave out, a word of the error that is another one nearly each time (a name), versions when there are many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from penstock.pipeline.core.dead_letters import MASK, fields_of
+
+SIMILAR = 0.6
+"""Payloads are of one kind if they share at least this part of their fields."""
+VARIABLE = 8
+"""A word of an error with more values than these is a name or an id."""
+MAX_VERSIONS = 2
+"""An error that occurs in more versions of the code does not depend on the version."""
+SAMPLES = 3
+MANY = "several"
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one queue or subscription with one cause. Published and printed as JSON: fields are only ever added."""
+
+    id: str = ""
+    stream: str
+    """`queue:NAME` for a work queue."""
+    subscription: str
+    reason: str
+    error: str
+    """Normalised."""
+    target: str
+    status: int
+    shape: str
+    version: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    samples: list[str]
+    """Ids of messages: the oldest, the newest, and one between."""
+    example: str = ""
+    """The error of one of them, as it was."""
+    action: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a triage found."""
+
+    at: datetime
+    total: int
+    groups: list[Group]
+    """The largest first."""
+
+
+def report(rows: Iterable[Group], at: datetime) -> Report:
+    """Equal traits as groups, merged, with an id and a suggestion each."""
+    found = sorted(merged([*rows]), key=lambda group: (-group.count, group.stream, group.error, group.shape, group.version))
+    groups = [msgspec.structs.replace(group, id=_id_of(group), action=suggested(group)) for group in found]
+    return Report(at=at, total=sum(group.count for group in groups), groups=groups)
+
+
+def merged(groups: Sequence[Group]) -> list[Group]:
+    """Groups without those that differ only in what does not matter."""
+    named = _without_names(groups)
+    shaped: list[Group] = []
+    for alike in _by(named, lambda group: (*_cause(group), group.version)):
+        shaped += _similar_shapes(alike)
+    found: list[Group] = []
+    for alike in _by(shaped, lambda group: (*_cause(group), group.shape)):
+        versions = {group.version for group in alike}
+        found += [_joined(alike, version=MANY)] if len(versions) > MAX_VERSIONS else alike
+    return found
+
+
+def _cause(group: Group) -> tuple[object, ...]:
+    return group.stream, group.subscription, group.reason, group.error, group.target, group.status
+
+
+def _without_names(groups: Sequence[Group]) -> list[Group]:
+    """Errors in which a word, or two in a row, are others nearly each time get a mask in their place."""
+    patterns: dict[Around, set[tuple[str, ...]]] = defaultdict(set)
+    for _ in range(2):
+        values: dict[Around, set[tuple[str, ...]]] = defaultdict(set)
+        split = [(group, tuple(group.error.split(" "))) for group in groups]
+        for group, words in split:
+            for around, place, width in _places(group, words):
+                values[around].add(words[place : place + width])
+        names = {around for around, found in values.items() if _are_names(found)}
+        if not names:
+            break
+        changed = []
+        for group, words in split:
+            masked = _masked(group, words, names)
+            if masked != words:
+                patterns[_where(group)].add(masked)
+            changed.append(_with_error(group, masked))
+        groups = _joined_equals(changed)
+    # What is too rare to show that a word of it is a name fits the pattern of the others.
+    fitted = []
+    for group in groups:
+        words = tuple(group.error.split(" "))
+        fitting = (one for one in patterns[_where(group)] if one != words and _fits(words, one))
+        fitted.append(_with_error(group, next(fitting, words)))
+    return _joined_equals(fitted)
+
+
+Around = tuple[object, ...]
+"""Where an error was, and its words without those at one place."""
+
+
+def _places(group: Group, words: tuple[str, ...]) -> Iterator[tuple[Around, int, int]]:
+    """Each word and each two in a row, by what stands around them: (around, place, width)."""
+    where = _where(group)
+    for width in (1, 2):
+        for place in range(len(words) - width + 1):
+            yield (*where, place, width, *words[:place], *words[place + width :]), place, width
+
+
+def _are_names(found: set[tuple[str, ...]]) -> bool:
+    return all(len({*column}) > VARIABLE for column in zip(*found, strict=True))
+
+
+def _where(group: Group) -> Around:
+    return group.stream, group.subscription, group.reason, group.target, group.status
+
+
+def _with_error(group: Group, words: tuple[str, ...]) -> Group:
+    return msgspec.structs.replace(group, error=" ".join(words))
+
+
+def _joined_equals(groups: Sequence[Group]) -> list[Group]:
+    return [_joined(alike) for alike in _by(groups, lambda one: (*_cause(one), one.shape, one.version))]
+
+
+def _fits(words: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    return len(words) == len(pattern) and all(mask in (MASK, word) for word, mask in zip(words, pattern, strict=True))
+
+
+def _masked(group: Group, words: tuple[str, ...], names: set[Around]) -> tuple[str, ...]:
+    found = [*words]
+    for around, place, width in _places(group, words):
+        if around in names:
+            found[place : place + width] = [MASK] * width
+    return tuple(found)
+
+
+def _similar_shapes(groups: Sequence[Group]) -> list[Group]:
+    """Those whose payloads are of one kind become one, with the shape that most of them have."""
+    kinds: list[tuple[frozenset[str], list[Group]]] = []
+    for group in sorted(groups, key=lambda one: -one.count):
+        fields = fields_of(group.shape)
+        for known, members in kinds:
+            if fields == known or (fields and len(fields & known) >= SIMILAR * len(fields | known)):
+                members.append(group)
+                break
+        else:
+            kinds.append((fields, [group]))
+    return [_joined(members) for _, members in kinds]
+
+
+def _joined(groups: Sequence[Group], version: str | None = None) -> Group:
+    """One group of several, like the largest of them."""
+    if len(groups) == 1 and version is None:
+        return groups[0]
+    first = max(groups, key=lambda group: group.count)
+    ids = [sample for group in groups for sample in group.samples]
+    return msgspec.structs.replace(
+        first,
+        version=first.version if version is None else version,
+        count=sum(group.count for group in groups),
+        first_at=min(group.first_at for group in groups),
+        last_at=max(group.last_at for group in groups),
+        samples=_some(ids),
+    )
+
+
+def _some(ids: Iterable[str]) -> list[str]:
+    """The first, the last and one between, in the order of ids, which is that of publishing."""
+    found = sorted({*ids})
+    return found if len(found) <= SAMPLES else [found[0], found[len(found) // 2], found[-1]]
+
+
+def _by(groups: Iterable[Group], key: Callable[[Group], tuple[object, ...]]) -> list[list[Group]]:
+    found: dict[tuple[object, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        found[key(group)].append(group)
+    return [*found.values()]
+
+
+def _id_of(group: Group) -> str:
+    """A short name: the same as long as the cause is."""
+    text = "\n".join(map(str, (*_cause(group), group.shape, group.version)))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+_BY_STATUS = {
+    401: "renew the credentials that the target expects, then redrive",
+    403: "allow the caller at the target, then redrive",
+    404: "correct the target's address, then redrive",
+    408: "raise the timeout or make the target faster, then redrive",
+    409: "check whether the target has it already; if so purge, else redrive",
+    410: "the target takes these no longer: purge",
+    413: "send smaller payloads; these are too large for the target",
+    429: "redrive with --rate below the target's limit",
+}
+_BY_WORDS = (
+    (("timed out", "timeout", "deadline"), "raise the timeout or make the target faster, then redrive"),
+    (
+        ("refused", "unreachable", "reset", "no route", "resolve", "connection", "broken pipe", "unavailable"),
+        "redrive when the target answers again",
+    ),
+    (("certificate", "ssl", "tls"), "renew the certificate, then redrive"),
+    (("permission", "denied", "unauthorized", "forbidden", "credential"), "allow the caller, then redrive"),
+    (("deadlock", "lock wait", "serialization", "conflict", "too many connections"), "redrive with a low --rate"),
+    (("memory", "killed", "disk", "no space"), "give the consumer more memory or disk, then redrive"),
+    (
+        ("json", "decode", "parse", "schema", "valid", "missing", "required", "unexpected"),
+        "correct the publisher or let the consumer accept this payload, then redrive",
+    ),
+    (("error:", "exception", "traceback"), "correct the code of the consumer, deploy it, then redrive"),
+)
+
+
+def suggested(group: Group) -> str:
+    """What a person might do about a group."""
+    if group.status in _BY_STATUS:
+        return _BY_STATUS[group.status]
+    if 400 <= group.status < 500:
+        return "the target refuses these: correct the payload or the target, then redrive"
+    if group.status >= 500:
+        return "redrive when the target answers again"
+    if group.reason == "ttl_expired":
+        return "they waited longer than they live: add consumers; redrive only if they are still of use"
+    text = group.error.lower()
+    for words, action in _BY_WORDS:
+        if any(word in text for word in words):
+            return action
+    if not text and group.reason == "max_retries_exceeded":
+        return "not settled in time: raise the ack deadline or look for consumers that end, then redrive"
+    return "look at a sample with penstock trace, correct the cause, then redrive"

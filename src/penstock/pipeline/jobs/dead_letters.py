@@ -1,0 +1,88 @@
+"""Dead letters as frames: those that nobody has redriven or removed since, with what they died of. For `triage` and `redrive`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
+
+from penstock.log.log import EVENTS
+from penstock.log.open import open_log
+from penstock.pipeline.arrow_types import arrow_schema
+from penstock.pipeline.core.dead_letters import Traits, traits_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.job import Target
+
+TRAITS = "error_pattern string, target string, status int, shape string, version string"
+"""What is found out about each letter: `Traits`."""
+_REMOVED = ("redriven", "evicted", "purged")
+_PLACE = ("stream", "subscription", "message_offset")
+_SCHEMA = arrow_schema(TRAITS)
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def end_of_events(target: Target) -> int:
+    """The offset at which the event log ends now."""
+    with closing(open_log(endpoint=target.endpoint, path=target.path, token=target.token, project=target.project)) as log:
+        return log.spans([]).events.latest
+
+
+def read(spark: SparkSession, target: Target, streams: Sequence[str], stop: int) -> DataFrame:
+    """The dead letters of some streams (none: of all) that died before an offset of the event log, as far as they are listed now.
+
+    With the columns of DEAD_LETTERS, but that `target` is `dead_letter_topic`. A letter that died, was redriven and died again is
+    there once.
+    """
+    reader = spark.read.format("penstock").options(**target.options()).option("failOnDataLoss", False)
+    if streams:
+        reader = reader.option("subscribe", ",".join(streams))
+    events = reader.option("view", "events").load()
+    letters = reader.option("view", "deadletters").option("endingOffsets", json.dumps({EVENTS: stop})).load()
+    return listed(letters, events).withColumnRenamed("target", "dead_letter_topic")
+
+
+def listed(letters: DataFrame, events: DataFrame) -> DataFrame:
+    """Those that were not redriven or removed after they died."""
+    removed = events.where(F.col("kind").isin(*_REMOVED)).groupBy(*_PLACE).agg(F.max("offset").alias("removed_at"))
+    left = letters.where(F.col("stream").isNotNull() & F.col("subscription").isNotNull())
+    joined = left.join(removed, [*_PLACE], "left")
+    return joined.where(F.col("removed_at").isNull() | (F.col("removed_at") < F.col("offset"))).select(*letters.columns)
+
+
+def with_traits(letters: DataFrame, version_attributes: Sequence[str], *, keeps_payload: bool) -> DataFrame:
+    """Letters with the columns of TRAITS. Without their payload and attributes, which are large, unless it is kept."""
+    large = set() if keeps_payload else {"value", "attributes", "key"}
+    kept = [field for field in letters.schema.fields if field.name not in large]
+    columns = ", ".join([*(f"`{field.name}` {field.dataType.simpleString()}" for field in kept), TRAITS])
+    names = [field.name for field in kept]
+    return letters.mapInArrow(_finder(names, tuple(version_attributes)), columns)
+
+
+def _finder(names: list[str], version_attributes: tuple[str, ...]) -> Batches:
+    def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = [
+                traits_of(value, dict(attributes or ()), error, version_attributes=version_attributes)
+                for value, attributes, error in zip(
+                    batch.column("value").to_pylist(),
+                    batch.column("attributes").to_pylist(),
+                    batch.column("error").to_pylist(),
+                    strict=True,
+                )
+            ]
+            columns = [batch.column(name) for name in names]
+            columns += [
+                pa.array([getattr(one, name) for one in found], field.type)
+                for name, field in zip(Traits._fields, _SCHEMA, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=[*names, *_SCHEMA.names])
+
+    return find

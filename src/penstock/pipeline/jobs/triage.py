@@ -1,0 +1,123 @@
+"""The triage job: dead letters in groups with one cause each. The rules are in `core/triage.py`.
+
+Tasks find out what each letter died of, Spark counts equal ones, and the driver merges groups that differ only in what does not
+matter.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
+
+from penstock.durations import to_datetime
+from penstock.errors import InvalidArgument
+from penstock.log.http import HttpLog
+from penstock.pipeline.core.dead_letters import VERSIONS
+from penstock.pipeline.core.triage import Group, Report, report
+from penstock.pipeline.jobs import dead_letters
+from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.lake.writing import append_rows
+from penstock.pipeline.schemas import TRIAGE_STREAM
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.job import Target
+
+NAME = "triage"
+MOST = 50_000
+"""How many groups the driver takes, the largest; a cause with more texts than these has words that no rule masks."""
+MAX_EXAMPLE = 300
+PUBLISHED = 200
+"""How many groups the console is shown."""
+_BY = ("stream", "subscription", "reason", "error_pattern", "target", "status", "shape", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """Which letters. Instants are in microseconds: `since` belongs to the range, `until` does not."""
+
+    streams: tuple[str, ...] = ()
+    """Of these only: a topic, or `queue:NAME`."""
+    since: int | None = None
+    until: int | None = None
+    version_attributes: tuple[str, ...] = VERSIONS
+
+    def __post_init__(self) -> None:
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise InvalidArgument("the range is empty: since is not before until", hint="until does not belong to the range")
+
+
+def run(spark: SparkSession, target: Target, triage: Triage, now: int) -> Report:
+    """The groups of the dead letters that there are now."""
+    letters = dead_letters.read(spark, target, triage.streams, dead_letters.end_of_events(target))
+    return report(groups(between(letters, triage), triage.version_attributes), to_datetime(now))
+
+
+def between(letters: DataFrame, triage: Triage) -> DataFrame:
+    """Those that died within the times."""
+    if triage.since is not None:
+        letters = letters.where(F.col("at") >= F.timestamp_micros(F.lit(triage.since)))
+    if triage.until is not None:
+        letters = letters.where(F.col("at") < F.timestamp_micros(F.lit(triage.until)))
+    return letters
+
+
+def groups(letters: DataFrame, version_attributes: Sequence[str] = VERSIONS) -> list[Group]:
+    """Letters with equal traits, counted; the largest groups."""
+    traits = dead_letters.with_traits(letters, version_attributes, keeps_payload=False)
+    counted = traits.groupBy(*_BY).agg(
+        F.count(F.lit(1)).alias("count"),
+        F.unix_micros(F.min("at")).alias("first_at"),
+        F.unix_micros(F.max("at")).alias("last_at"),
+        F.array_distinct(
+            F.array(
+                F.min_by("message_id", "offset"),
+                F.max_by("message_id", "offset"),
+                F.min_by("message_id", F.xxhash64("message_id")),
+            )
+        ).alias("samples"),
+        F.substring(F.coalesce(F.max_by("error", "offset"), F.lit("")), 1, MAX_EXAMPLE).alias("example"),
+    )
+    found = []
+    for row in counted.orderBy(F.desc("count")).limit(MOST).collect():
+        fields = row.asDict()
+        fields["error"] = fields.pop("error_pattern")
+        fields |= {name: to_datetime(fields[name]) for name in ("first_at", "last_at")}
+        fields["samples"] = sorted(filter(None, fields["samples"]))
+        found.append(Group(**fields))
+    return found
+
+
+def add_to_lake(lake: str, found: Report) -> int:
+    """Add a row for each group to the table `triage`; returns how many."""
+    table, shape = Lake(lake).table(NAME), SHAPES[NAME]
+    rows = [
+        {**msgspec.structs.asdict(group), "at": found.at.astimezone(UTC), "samples": " ".join(group.samples)}
+        for group in found.groups
+    ]
+    return append_rows(rows, table, shape, day="at")
+
+
+def publish(target: Target, found: Report) -> None:
+    """Make it the newest message of the topic `_penstock.triage`, which the console shows."""
+    assert target.endpoint is not None, "a data directory can be read only"
+    shown = msgspec.structs.replace(found, groups=found.groups[:PUBLISHED])
+    with closing(HttpLog(target.endpoint, token=target.token, project=target.project)) as log:
+        publish_document(log, TRIAGE_STREAM, msgspec.json.encode(shown))
+
+
+def publish_document(log: HttpLog, topic: str, body: bytes) -> None:
+    """Publish one message to a topic of the pipeline's own, which is made if it is missing."""
+    log.create_topic(topic)
+    write = secrets.token_hex(16)
+    log.stage(write, "0", [pa.record_batch({"value": pa.array([body], pa.binary())})], stream=topic)
+    log.commit(write, ["0"])

@@ -9,9 +9,9 @@ NOTHING_SELECTED := [ $$? -eq 5 ]
 FAST_FOLDERS := tests/unit tests/property tests/conformance
 # The tests that kill processes again and again, or prove an order; the environment sets how often.
 KILL_TESTS := tests/integration/test_kill.py tests/integration/test_server_kill.py tests/integration/log/test_log_api_kill.py \
-	tests/unit/pipeline/test_lake_kills.py tests/integration/router/test_fifo_proof.py
+	tests/integration/log/test_leases.py tests/unit/pipeline/test_lake_kills.py tests/integration/router/test_fifo_proof.py
 SPARK_KILL_TESTS := tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py
-LONG_KILLS := PENSTOCK_KILLS=25 PENSTOCK_SERVER_KILLS=6 PENSTOCK_LOG_KILLS=6 PENSTOCK_LAKE_KILLS=200 PENSTOCK_SPARK_KILLS=10 \
+LONG_KILLS := PENSTOCK_KILLS=25 PENSTOCK_SERVER_KILLS=6 PENSTOCK_LOG_KILLS=6 PENSTOCK_LEASE_KILLS=20 PENSTOCK_LAKE_KILLS=200 PENSTOCK_SPARK_KILLS=10 \
 	PENSTOCK_FIFO_GROUPS=60 PENSTOCK_FIFO_MESSAGES=20
 TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py scripts/*.py))))
 

@@ -234,7 +234,7 @@ def test_any_name_that_a_directory_can_have_is_a_target(place: Place, tmp_path: 
     backup.back_up(place.data, target)
     assert backup.verify(target).problems == []
     for bad in ("", "a\0b", None, 7):
-        with pytest.raises(InvalidArgument, match="target is .*expected the path of a directory"):
+        with pytest.raises(InvalidArgument, match=r"target is .*expected the path of a directory"):
             backup.back_up(place.data, bad)  # type: ignore[arg-type]
 
 

@@ -55,8 +55,8 @@ def server() -> Iterator[LocalServer]:
         policy = DeadLetterPolicy("dead-payments", 1)
         topics.register_subscription("billing", "payments", SubscriptionOptions(dead_letter_policy=policy))
         topics.publish("payments", [Message(b'{"amount": 1}')])
-        (message,) = topics.pull("billing", 1)
-        topics.nack(message.ack_id)
+        (received,) = topics.pull("billing", 1)
+        topics.nack(received.ack_id)
         yield started
 
 

@@ -38,6 +38,11 @@ def nack(*, requeue: bool = True, error: str | None = None, delay: int | None = 
     return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error, delay=delay)
 
 
+def give_back(delay: int) -> Settlement:
+    """Requeue as if it had not been delivered; it is delivered again when `delay` microseconds are over."""
+    return lambda queue, leases, now: queue.give_back(leases, now, delay=delay)
+
+
 def new_deadline(span: int) -> Settlement:
     """Set the deadline to `span` microseconds from now; 0 is NACK."""
     if not span:

@@ -210,7 +210,8 @@ def _url(file: Path) -> str:
 
 def _name_of(error: apsw.Error) -> str:
     """SQLite's name of an error, as in 'SQLITE_IOERR_WRITE'."""
-    return apsw.mapping_extended_result_codes.get(error.extendedresult) or apsw.mapping_result_codes[error.result]
+    extended, result = getattr(error, "extendedresult", 0), getattr(error, "result", 0)
+    return str(apsw.mapping_extended_result_codes.get(extended) or apsw.mapping_result_codes.get(result) or "SQLite")
 
 
 def _is_locked(path: Path) -> bool:

@@ -55,6 +55,24 @@ MESSAGES = pa.schema(
     ]
 )
 
+LEASED = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        # The order of delivery: of two messages of a group, the one with the lower position comes first.
+        pa.field("position", pa.int64(), nullable=False),
+        # How often the query has tried it in batches before, and how many of these attempts count.
+        pa.field("tried", pa.int32(), nullable=False),
+        pa.field("failures", pa.int32(), nullable=False),
+        pa.field("wait", pa.duration("us"), nullable=False),
+        pa.field("message_id", pa.string(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("attributes", TEXTS),
+    ]
+)
+"""The messages of a planned batch."""
+
 EVENTS = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),

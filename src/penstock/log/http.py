@@ -35,7 +35,7 @@ from penstock.errors import (
     Unimplemented,
     from_wire,
 )
-from penstock.log.log import Committed, Cursor, Spans, Staged, StreamSpan
+from penstock.log.log import Committed, Cursor, Leases, SettledBatch, Spans, Staged, StreamSpan
 
 T = TypeVar("T")
 
@@ -53,6 +53,10 @@ BATCH_BYTES = 32 * 1024 * 1024
 _LATER = frozenset({429, 502, 503, 504})
 _IN_PROGRESS = "write_in_progress"
 """The reason of an answer that says: your commit is being done, ask again."""
+
+
+class _Held(msgspec.Struct):
+    held: int
 
 
 class _Detail(msgspec.Struct):
@@ -221,6 +225,45 @@ class HttpLog:
     def abort(self, write: str) -> None:
         """Forget what was staged for a write that has not been committed. Safe to call twice."""
         self._delete(f"/log/writes/{_segment(write)}")
+
+    # ── planned batches ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def leases(
+        self,
+        query: str,
+        source: str,
+        *,
+        rows: int = 10_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        seconds: float = 600,
+        parts: int = 1,
+        batch: int | None = None,
+    ) -> Leases:
+        """The batch of a query that is not settled yet, or a new one: at most `rows` new messages, held for `seconds`.
+
+        `source`: `queue:NAME` or `subscription:NAME`. `batch`: the number that is expected; FailedPrecondition if it is another.
+        """
+        fields = {"source": source, "rows": rows, "max_bytes": max_bytes, "seconds": seconds, "parts": parts, "batch": batch}
+        return self._ask("POST", f"/log/leases/{_segment(query)}", fields, Leases)
+
+    def leased(self, query: str, batch: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The messages of a batch between two offsets (schema `LEASED` of `penstock.log.arrow`), without what was settled."""
+        return self._read(f"/log/leases/{_segment(query)}/messages", {"batch": batch}, start, stop)
+
+    def extend(self, query: str, batch: int, seconds: float) -> int:
+        """Hold a batch for `seconds` from now; returns how many messages are held."""
+        return self._ask("POST", f"/log/leases/{_segment(query)}/extend", {"batch": batch, "seconds": seconds}, _Held).held
+
+    def settle(self, query: str, batch: int, endings: Mapping[str, Any]) -> SettledBatch:
+        """Settle a batch, once. `endings` has `ack`, `dead`, `nack`, `release`, `keep` and `attempts`, as the log API takes them.
+
+        What is not named stays in the query's hands, and leads the next batch.
+        """
+        return self._ask("POST", f"/log/leases/{_segment(query)}/settle", {"batch": batch, **endings}, SettledBatch)
+
+    def release(self, query: str) -> int:
+        """Requeue all that a query holds, without counting an attempt; returns how many messages that were."""
+        return self._ask("POST", f"/log/leases/{_segment(query)}/release", {}, _Held).held
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,7 +25,9 @@ __all__ = [
     "Committed",
     "Cursor",
     "EventSpan",
+    "Leases",
     "Log",
+    "SettledBatch",
     "Spans",
     "Staged",
     "StreamSpan",
@@ -63,6 +65,33 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
     is_repeat: bool
     note: str = ""
     """That of the commit that published the batch."""
+
+
+class Leases(msgspec.Struct, frozen=True):
+    """A planned batch. Without rows nothing is deliverable, and nothing was planned."""
+
+    batch: int
+    rows: int
+    fresh: int
+    """How many of them no batch of the query had before."""
+    bytes: int
+    cuts: list[int]
+    """Offsets between which the messages can be read in parts of the same size."""
+    wait: float
+    """Seconds until the first of them may be tried; 0 if any of them is new."""
+    is_repeat: bool
+    """Whether the batch was planned before."""
+
+
+class SettledBatch(msgspec.Struct, frozen=True):
+    """What a settlement did. `is_repeat`: the batch was settled before, and nothing was done."""
+
+    settled: int
+    missed: int
+    """Messages that were named and not held any more: their leases had expired."""
+    carried: int
+    """Messages that stay in the query's hands, for the next batch."""
+    is_repeat: bool
 
 
 class Log(Protocol):

@@ -322,21 +322,22 @@ class Queue(QueueState):
         released = events.ConsumerReleased(self.number, now, consumer)
         return [self.give_back(leases, now), released] if leases else [released]
 
-    def give_back(self, leases: list[Lease], now: int) -> events.Returned:
+    def give_back(self, leases: list[Lease], now: int, *, delay: int = 0) -> events.Returned:
         """Undo deliveries that reached no consumer: the messages are requeued, and the attempts do not count.
 
-        Later deliveries of their ordering keys are undone too.
+        Later deliveries of their ordering keys are undone too. None is delivered again before `delay` is over.
         """
         if followers := self._followers(leases):
             leases = [*({lease.offset: lease for lease in leases} | followers).values()]
         # The next delivery has the same attempt number; the epoch makes the old ack ids invalid for it.
         self.epoch += 1
         self._leases.end(leases)
+        due = now + delay
         for lease in leases:
-            self._return(lease, lease.attempt - 1, "released", None, None)
+            self._return(lease, lease.attempt - 1, "released", None, later(due, now))
         attempts = [lease.attempt - 1 for lease in leases]
         offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
-        return events.Returned(self.number, now, offsets, published, "released", column(attempts), now)
+        return events.Returned(self.number, now, offsets, published, "released", column(attempts), due)
 
     def tick(self, now: int, published: Mapping[int, int] = _NOTHING, *, retires: bool = True) -> Outcome:
         """Do everything that is due: leases, delays, TTLs and, if `retires`, retention.

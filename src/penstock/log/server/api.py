@@ -1,4 +1,4 @@
-"""The log API: ranges of the log as Arrow, cursors, and staged writes, on the HTTP port."""
+"""The log API: ranges of the log as Arrow, cursors, staged writes, and planned batches, on the HTTP port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aiohttp import web
 from penstock.access import Action, Right, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
+from penstock.broker.consumer import PLAIN, DeliveryRules
 from penstock.broker.log_view import offsets_at, offsets_for, select
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument
@@ -21,6 +22,7 @@ from penstock.log.log import TOPIC, EventSpan, Spans
 from penstock.log.server import requests
 from penstock.log.server.cursors import CursorApi
 from penstock.log.server.errors import log_route
+from penstock.log.server.leasing import LeaseApi
 from penstock.log.server.reading import ARROW, LogReads, dead_letter_rows, event_rows, in_arrow, message_rows
 from penstock.log.server.scope import Scope
 from penstock.log.server.writing import WriteApi
@@ -44,7 +46,7 @@ _SILENT = Metric("penstock_log_holding_silent_seconds", "gauge", "Since when the
 class LogApi:
     """Answers the paths under `/log`. Make it inside the running loop."""
 
-    def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes) -> None:
+    def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes, rules: DeliveryRules = PLAIN) -> None:
         self._aio = aio
         self._broker = aio.broker
         self._projects = projects
@@ -52,11 +54,13 @@ class LogApi:
         self._cursors = CursorApi(aio, self._scope)
         self._writes = writes
         self._write_api = WriteApi(writes, aio.broker, self._scope)
+        self._lease_api = LeaseApi(aio.broker, rules, self._reads, self._scope)
 
     def close(self) -> None:
         """End its threads. Call it when the port is closed, which has cut the reads that ran."""
         self._reads.close()
         self._write_api.close()
+        self._lease_api.close()
 
     def collect(self) -> Iterator[Sample]:
         """The numbers of the API, for `/metrics`."""
@@ -79,6 +83,7 @@ class LogApi:
             log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
             *self._cursors.routes(),
             *self._write_api.routes(),
+            *self._lease_api.routes(),
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:

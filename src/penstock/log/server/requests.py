@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from penstock.broker.batches import Attempt
 from penstock.errors import InvalidArgument
 from penstock.http.decoding import UNREADABLE, explain
 from penstock.http.request import Request
@@ -20,6 +21,7 @@ MAX_OFFSET = 1 << 40
 MAX_LISTED = 10_000
 MAX_PATTERN = 1_000
 MAX_NOTE = 10_000
+MAX_LEASED = 1_000_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=1030)]
 """A stream or a cursor: at most 1024 bytes, and `queue:`."""
@@ -31,6 +33,12 @@ Compression = Literal["none", "lz4", "zstd"]
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+@-]{0,199}")
 Word = Annotated[str, Meta(pattern=rf"^{_WORD.pattern}\Z")]
 """What a write, a part or a query is called: it becomes the name of a file."""
+
+
+Batch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Seconds = Annotated[float, Meta(gt=0, le=43_200)]
+ManyOffsets = Annotated[list[Offset], Meta(max_length=MAX_LEASED)]
+Text = Annotated[str, Meta(max_length=1000)]
 
 
 class Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -103,13 +111,93 @@ class Done(msgspec.Struct):
     done: bool = True
 
 
+class Released(Fields):
+    """Nothing more is said."""
+
+
+class Held(msgspec.Struct):
+    """How many messages it was about."""
+
+    held: int
+
+
 class CommitAsked(Fields):
     """What to publish, in this order, and what makes it known if it is asked for again; without a query, its own name."""
 
     parts: Annotated[list[Word], Meta(max_length=100_000)]
     query: Word | None = None
-    batch: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    batch: Batch = 0
     note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
+
+
+class LeasesAsked(Fields):
+    """What to take: at most `rows` new messages of about `max_bytes` in all, held for `seconds`, to be read in `parts`."""
+
+    source: Name
+    """`queue:NAME` for a work queue, `subscription:NAME` for a subscription."""
+    rows: Annotated[int, Meta(ge=1, le=200_000)] = 10_000
+    max_bytes: Annotated[int, Meta(ge=1, le=1 << 30)] = 64 * 1024 * 1024
+    seconds: Seconds = 600
+    parts: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    batch: Batch | None = None
+    """The number that is expected; without it the batch that is not settled, or the next."""
+
+
+class LeasedMessagesAsked(Fields):
+    """Which messages of a batch: those from offset `start` up to, not including, `stop`."""
+
+    batch: Batch
+    start: Offset
+    stop: Offset
+    compression: Compression = "none"
+
+
+class ExtensionAsked(Fields):
+    """For how long a batch is held from now on."""
+
+    batch: Batch
+    seconds: Seconds
+
+
+class EndingAsked(Fields):
+    """Messages that are requeued: `delay` is seconds, null for the delay of the queue's retry policy."""
+
+    offsets: ManyOffsets
+    delay: Annotated[float, Meta(ge=0, le=43_200)] | None = None
+    error: Text | None = None
+
+
+class DeadAsked(Fields):
+    """Messages that become dead letters; `attempts`: how often they were tried, if not as often as they were leased."""
+
+    offsets: ManyOffsets
+    reason: Annotated[str, Meta(min_length=1, max_length=100)] = "rejected"
+    error: Text | None = None
+    attempts: Annotated[int, Meta(ge=1)] | None = None
+
+
+class KeptAsked(Fields):
+    """A message that stays in the query's hands: seconds until it is due, and how often it was tried."""
+
+    offset: Offset
+    delay: Annotated[float, Meta(ge=0, le=43_200)] = 0
+    attempts: Annotated[int, Meta(ge=0)] = 0
+    failures: Annotated[int, Meta(ge=0)] = 0
+
+
+class SettlementAsked(Fields):
+    """What becomes of a batch. What is not named stays in the query's hands, and leads the next batch."""
+
+    batch: Batch
+    ack: ManyOffsets = []
+    dead: Annotated[list[DeadAsked], Meta(max_length=MAX_LEASED)] = []
+    nack: Annotated[list[EndingAsked], Meta(max_length=MAX_LEASED)] = []
+    release: Annotated[list[EndingAsked], Meta(max_length=MAX_LEASED)] = []
+    keep: Annotated[list[KeptAsked], Meta(max_length=MAX_LEASED)] = []
+    attempts: Annotated[list[Attempt], Meta(max_length=MAX_LEASED)] = []
+    """For the event log, as lists: offset, message id, pool, target, number, calls, status, microseconds, outcome, error."""
+    router_name: Annotated[str, Meta(max_length=2048)] = ""
+    """The name of the queue in the configuration of the router that tried to deliver its messages."""
 
 
 PROJECT = Parameter(

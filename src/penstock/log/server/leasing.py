@@ -1,0 +1,235 @@
+"""Planned batches over HTTP: leases for a program that delivers elsewhere, and their settlement, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from aiohttp import web
+
+from penstock.access import Verb
+from penstock.broker.broker import Broker
+from penstock.broker.consumer import DeliveryRules
+from penstock.broker.settlement import ACK, dead_letter, give_back, nack
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route
+from penstock.ids import message_id
+from penstock.log.leased_batches import Carried, LeasedBatches, Planned, PlannedMessage, Settlement, Source
+from penstock.log.log import QUEUE, Leases, SettledBatch
+from penstock.log.server import requests
+from penstock.log.server.errors import log_route
+from penstock.log.server.reading import ARROW, LogReads
+from penstock.log.server.scope import Scope
+from penstock.log.writes import Writer
+from penstock.values.lease import Lease
+from penstock.values.message import check_name, plain_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.log.server.reading import Rows
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SUBSCRIPTION = "subscription"
+THREADS = 2
+MAX_BODY = 256 * 1024 * 1024
+BATCH_ROWS = 8_192
+BATCH_BYTES = 8 * 1024 * 1024
+_QUERY = Parameter("query", "The query: a name for a program that continues where it stopped.", requests.Word, "path")
+_TAGS = ("log",)
+
+
+class LeaseApi:
+    """Answers the paths of planned batches. `scope` returns the caller of a request."""
+
+    def __init__(self, broker: Broker, rules: DeliveryRules, reads: LogReads, scope: Callable[[Request], Scope]) -> None:
+        self._broker = broker
+        self._batches = LeasedBatches(broker, rules)
+        self._reads = reads
+        self._scope = scope
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-leases")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def routes(self) -> list[Route]:
+        path = "/log/leases/{query}"
+        operations = [
+            (path, self.plan, "Lease a batch: the one that is not settled, or the next", requests.LeasesAsked, Leases),
+            (f"{path}/extend", self.extend, "Hold a batch for longer", requests.ExtensionAsked, requests.Held),
+            (f"{path}/settle", self.settle, "Settle a batch, once", requests.SettlementAsked, SettledBatch),
+            (f"{path}/release", self.release, "Requeue all that a query holds", requests.Released, requests.Held),
+        ]
+        named = (_QUERY, requests.PROJECT)
+        reading = Operation(
+            "Messages of a batch, as Arrow",
+            "",
+            _TAGS,
+            named,
+            Body(requests.LeasedMessagesAsked),
+            {200: Reply("An Arrow IPC stream.", {"type": "string", "format": "binary"}, ARROW)},
+        )
+        return [
+            *(
+                log_route(
+                    "POST",
+                    where,
+                    handler,
+                    Operation(text, "", _TAGS, named, Body(asked), {200: Reply("", answer)}),
+                    max_bytes=MAX_BODY,
+                )
+                for where, handler, text, asked, answer in operations
+            ),
+            log_route("POST", f"{path}/messages", self.messages, reading),
+        ]
+
+    async def plan(self, request: Request) -> web.StreamResponse:
+        fields, scope = await requests.asked(request, requests.LeasesAsked), self._scope(request)
+        source = _source(scope, fields.source)
+        planned = await self._call(
+            self._batches.plan,
+            _name(scope, request),
+            source,
+            rows=fields.rows,
+            max_bytes=fields.max_bytes,
+            hold_for=int(fields.seconds * SECOND),
+            batch=fields.batch,
+            caller=_caller(scope),
+        )
+        return json_response(_leases(planned, fields, self._broker.clock.now()))
+
+    async def messages(self, request: Request) -> web.StreamResponse:
+        fields, scope = await requests.asked(request, requests.LeasedMessagesAsked), self._scope(request)
+        scope.check(Verb.CONSUME)
+        query = _name(scope, request)
+        caller = _caller(scope)
+
+        def source() -> tuple[pa.Schema, Rows]:
+            from penstock.log import arrow  # noqa: PLC0415  # pyarrow is an extra
+
+            found = self._batches.messages(query, fields.batch, fields.start, fields.stop, caller=caller)
+            return arrow.LEASED, _parts(found, self._batches.stream(query), self._broker.clock.now())
+
+        return await self._reads.send(request, source, fields.compression)
+
+    async def extend(self, request: Request) -> web.StreamResponse:
+        fields, scope = await requests.asked(request, requests.ExtensionAsked), self._scope(request)
+        scope.check(Verb.CONSUME)
+        span = int(fields.seconds * SECOND)
+        held = await self._call(self._batches.extend, _name(scope, request), fields.batch, span, caller=_caller(scope))
+        return json_response(requests.Held(held))
+
+    async def settle(self, request: Request) -> web.StreamResponse:
+        fields, scope = await requests.asked(request, requests.SettlementAsked), self._scope(request)
+        scope.check(Verb.CONSUME)
+        settlement = _settlement(fields, self._broker.clock.now())
+        done = await self._call(self._batches.settle, _name(scope, request), fields.batch, settlement, caller=_caller(scope))
+        return json_response(SettledBatch(done.settled, done.missed, done.carried, done.is_repeat))
+
+    async def release(self, request: Request) -> web.StreamResponse:
+        scope = self._scope(request)
+        scope.check(Verb.CONSUME)
+        return json_response(requests.Held(await self._call(self._batches.release, _name(scope, request), caller=_caller(scope))))
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+
+def _name(scope: Scope, request: Request) -> str:
+    """The broker's name of the query that a request is about."""
+    return scope.stored(requests.word(request, "query"))
+
+
+def _caller(scope: Scope) -> Writer:
+    def may_consume(stored: str) -> bool:
+        name = scope.own(stored)
+        return name is not None and scope.may(Verb.CONSUME, name)
+
+    return Writer(scope.principal.token_id, may_consume)
+
+
+def _source(scope: Scope, text: str) -> Source:
+    kind, _, name = text.partition(":")
+    if kind not in {QUEUE, SUBSCRIPTION} or not name or "/" in name:
+        raise InvalidArgument.of("source", text, "queue:NAME for a work queue, or subscription:NAME")
+    scope.principal.check(Verb.CONSUME, scope.project, check_name(name, kind), kind=kind)
+    return Source(kind, scope.stored(name))
+
+
+def _leases(planned: Planned, asked: requests.LeasesAsked, now: int) -> Leases:
+    offsets = [lease.offset for lease in planned.leases]
+    step = -(-len(offsets) // asked.parts) or 1
+    return Leases(
+        batch=planned.batch,
+        rows=len(offsets),
+        fresh=planned.fresh,
+        bytes=sum([lease.message.size for lease in planned.leases]),
+        cuts=[*offsets[::step], offsets[-1] + 1] if offsets else [],
+        wait=max(planned.due - now, 0) / SECOND,
+        is_repeat=planned.is_repeat,
+    )
+
+
+def _settlement(fields: requests.SettlementAsked, now: int) -> Settlement:
+    """Acks first: what is requeued releases what the query holds of the same ordering key."""
+    dead = [(one.offsets, dead_letter(one.reason, _plain(one.error), one.attempts)) for one in fields.dead]
+    nacks = [(one.offsets, nack(error=_plain(one.error), delay=_micros(one.delay))) for one in fields.nack]
+    released = [(one.offsets, give_back(_micros(one.delay) or 0)) for one in fields.release]
+    kept = {one.offset: Carried(one.offset, now + (_micros(one.delay) or 0), one.attempts, one.failures) for one in fields.keep}
+    return Settlement([(fields.ack, ACK), *dead, *nacks, *released], kept, fields.attempts, fields.router_name)
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * SECOND)
+
+
+def _plain(error: str | None) -> str | None:
+    return None if error is None else plain_text(error) or None
+
+
+def _parts(found: list[PlannedMessage], stream: int, now: int) -> Rows:
+    """The messages as Arrow, in batches that are not too large."""
+    part: list[PlannedMessage] = []
+    size = 0
+    for message in found:
+        part.append(message)
+        size += message.lease.message.size
+        if len(part) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _batch(part, stream, now), message.lease.offset + 1
+            part, size = [], 0
+    if part:
+        yield _batch(part, stream, now), part[-1].lease.offset + 1
+
+
+def _batch(part: list[PlannedMessage], stream: int, now: int) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    from penstock.log.arrow import LEASED  # noqa: PLC0415
+
+    leases: list[Lease] = [one.lease for one in part]
+    messages = [lease.message for lease in leases]
+    carried = [one.carried or _FRESH for one in part]
+    columns = [
+        [lease.offset for lease in leases],
+        [lease.attempt for lease in leases],
+        [one.position for one in part],
+        [one.attempts for one in carried],
+        [one.failures for one in carried],
+        [max(one.due - now, 0) for one in carried],
+        [message_id(lease.message.publish_at, stream, lease.offset) for lease in leases],
+        [message.key or None for message in messages],
+        [message.data for message in messages],
+        [list(message.attributes.items()) if message.attributes else None for message in messages],
+    ]
+    return pa.record_batch([pa.array(values, field.type) for values, field in zip(columns, LEASED, strict=True)], schema=LEASED)
+
+
+_FRESH = Carried(0)

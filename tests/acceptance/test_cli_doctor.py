@@ -92,14 +92,18 @@ def test_a_server_that_cannot_be_reached_is_a_problem(penstock: Penstock, subtes
     for address, said in (
         ("http://127.0.0.1:1", "refused"),
         ("penstock://127.0.0.1:1", "refused"),
-        ("ftp://x", "expected the address of a server"),
-        ("http://127.0.0.1:99999", "with a port from 1 to 65535"),
     ):
         with subtests.test(address=address):
             one = examined(penstock, "--server", address, code=1)["server"]
             assert one["level"] == "problem"
             assert said in one["text"]
             assert one["hint"]
+
+
+def test_an_address_that_cannot_be_one_is_refused(penstock: Penstock) -> None:
+    done = penstock("doctor", "--server", "http://127.0.0.1:99999")
+    assert done.code == 2
+    assert "with a port from 1 to 65535" in done.err
 
 
 def test_a_program_that_is_no_penstock_is_no_server(penstock: Penstock) -> None:

@@ -118,6 +118,7 @@ class Directory:
         try:
             if self._mark is None:
                 self._mark = os.open(self.path / MARK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+                os.ftruncate(self._mark, _MARK.size)  # a damaged one may be longer
             os.pwrite(self._mark, _packed(events), 0)
         except OSError as error:
             # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.

@@ -20,7 +20,7 @@ from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
-from penstock.journal.directory import Directory, check_mark
+from penstock.journal.directory import Directory, check_mark, marked
 from penstock.journal.journal import Commit
 from penstock.journal.sqlite_reader import STREAM_BITS, SqliteReader, checksum, removed_until
 
@@ -144,8 +144,8 @@ class SqliteJournal(SqliteReader):
         check_mark(directory.path, lambda: self._next_event)
         if is_new or not directory.is_of_this_format:
             directory.confirm()
-        if is_new:
-            directory.mark(self._next_event)
+        if marked(directory.path) is None:
+            directory.mark(self._next_event)  # that of a new log, or a power loss took it
 
     def _check_tables(self, writer: apsw.Connection, is_new: bool) -> None:
         if is_new and writer.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'table'").fetchone() == (0,):

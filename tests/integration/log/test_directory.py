@@ -396,7 +396,7 @@ def test_a_range_that_is_not_there_is_refused_at_once(tmp_path: Path, subtests: 
                     log.dead_letters(first, last)
         with pytest.raises(InvalidArgument, match="columns"):
             log.messages(span, 0, 1, columns=["offset", "nonsense"])
-        with pytest.raises(FailedPrecondition, match="deleted and made again"):
+        with pytest.raises(FailedPrecondition, match="deleted and recreated"):
             log.messages(StreamSpan("orders", 99, 0, 5, 0), 0, 5)
 
 

@@ -477,7 +477,7 @@ def test_a_stream_that_is_made_again_is_another_one(tmp_path: Path, logs: Logs) 
         with pytest.raises(TopicNotFound):
             list(log.messages(span, 0, 10))
         fill(server.broker, "orders", 10)
-        with pytest.raises(StreamReplaced, match="deleted and made again"):
+        with pytest.raises(StreamReplaced, match="deleted and recreated"):
             list(log.messages(span, 0, 10))
 
 

@@ -211,7 +211,7 @@ def test_a_cursor_that_nobody_sets_any_more_is_warned_of_once_a_day(
 
         said = [record.getMessage() for record in caplog.records]
         assert said == [
-            f"the cursor 'forgotten' was not set for {days} days and still holds the log: delete it if it is no more"
+            f"the cursor 'forgotten' was not set for {days} days and still holds the log: delete it if it is not used any more"
             for days in (7, 8)
         ]
 

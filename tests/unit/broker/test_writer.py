@@ -29,6 +29,6 @@ def test_an_unknown_error_is_told_by_its_kind_and_place(caplog: pytest.LogCaptur
         writer.stop()
 
     assert str(caught.value) == "the writer failed with RuntimeError"
-    for told in ("failed with RuntimeError at", "in broken_commit", "tidy up: KeyError at", "in broken_idle"):
+    for told in ("failed with RuntimeError at", "in broken_commit", "clean up: KeyError at", "in broken_idle"):
         assert told in caplog.text
     assert SECRET not in caplog.text

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from penstock import Message, MessageQueue
 from penstock.broker import cursors
 from penstock.errors import CorruptLog, FailedPrecondition
-from penstock.journal.directory import MARK, check_files, check_mark, write_mark
+from penstock.journal.directory import MARK, check_files, check_mark, marked, write_mark
+from penstock.journal.sqlite import SqliteJournal
 
 NOBODY = 65_534
 
@@ -80,6 +81,18 @@ def test_a_mark_that_is_missing_or_damaged_is_refused_where_it_is_needed(tmp_pat
     check_mark(tmp_path, lambda: 5, is_needed=True)
     with pytest.raises(CorruptLog, match="ends at event 4, but 5 were confirmed"):
         check_mark(tmp_path, lambda: 4)
+
+
+@pytest.mark.parametrize("content", [None, b"short", b"longer than a mark"])
+def test_a_broker_that_accepts_a_log_without_its_mark_writes_one(tmp_path: Path, content: bytes | None) -> None:
+    fill(tmp_path)
+    (tmp_path / MARK).unlink()
+    if content is not None:
+        (tmp_path / MARK).write_bytes(content)
+    with closing(SqliteJournal(tmp_path)) as journal:
+        journal.load()
+        journal.verify()
+        assert marked(tmp_path) == journal.event_range()[1]
 
 
 def test_a_mark_that_is_no_file_is_damage(tmp_path: Path) -> None:

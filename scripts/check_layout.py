@@ -67,6 +67,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the log for other processes
     "penstock.log": ANY | KERNEL | BROKER | {"pyarrow"},
     "penstock.log.log": PURE | PURE_KERNEL | {"penstock.journal.core", "pyarrow"},
+    "penstock.log.http": ANY | KERNEL | {"penstock.log", "penstock.wire.address", "pyarrow"},
+    "penstock.log.open": ANY | KERNEL | {"penstock.log", "penstock.wire.address"},
     "penstock.log.write_ledger": PURE | PURE_KERNEL,
     "penstock.log.server": ANY
     | KERNEL

@@ -19,6 +19,7 @@ from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.wire.address import Servers
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
 M = TypeVar("M", bound=IncomingMessage)
@@ -106,13 +107,13 @@ class IncomingMessage:
 class PubSub:
     def __init__(
         self,
-        server: str | None = None,
+        server: Servers | None = None,
         *,
         token: str | None = None,
         project: str | None = None,
         tls: ssl.SSLContext | None = None,
         give_up_seconds: float = 60.0,
-        ping_seconds: float = 20.0,
+        ping_seconds: float | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         broker: penstock.Broker | None = None,

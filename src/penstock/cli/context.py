@@ -42,7 +42,7 @@ def run_add(found: argparse.Namespace) -> int:
     """Check what can be checked without asking the server."""
     if not found.name or found.name.startswith("-") or not found.name.isprintable():
         raise InvalidArgument.of("the context", found.name, "a name of printable characters")
-    Address.parse(found.server)
+    Address.parse_all(found.server)
     if found.ca is not None and not Path(found.ca).is_file():
         raise InvalidArgument.of("--ca", found.ca, "a file that exists")
     known = contexts.load(os.environ)

@@ -113,7 +113,10 @@ def add_target(
 def add_server(place: argparse.ArgumentParser | argparse._ArgumentGroup, *aliases: str) -> None:
     """Add the two ways to name a server, one of which can be given. `aliases` are other names for `--server`."""
     place.add_argument(
-        "--server", *aliases, metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})"
+        "--server",
+        *aliases,
+        metavar="URL",
+        help=f"the server's address, or all nodes' with commas between them (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})",
     )
     place.add_argument(
         "--context",
@@ -156,7 +159,7 @@ def server_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target |
         if server is None:
             return None
         context = Context(server)
-    Address.parse(context.server)
+    Address.parse_all(context.server)
     return Target(
         server=context.server,
         token=found.token or context.token or environ.get(TOKEN_VARIABLE) or None,

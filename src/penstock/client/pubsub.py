@@ -21,6 +21,7 @@ from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.values.message import check_string
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.address import Servers
 from penstock.wire.operations import Operations
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 
@@ -29,22 +30,22 @@ class PubSub:
     """Topics, subscriptions and queues. Use it with `async with`, in one event loop.
 
     `PubSub()` is a broker in this process, in memory; `PubSub(data_dir="…")` keeps everything on disk; `PubSub("http://host:8085",
-    token="…")` is a server, with `tls` for a certificate of your own. `topic(name)` and the like return the same object each time
-    and make nothing at the broker.
+    token="…")` is a server, with `tls` for a certificate of your own; `PubSub(["http://a:8085", "http://b:8085"])` are the nodes
+    of a cluster. `topic(name)` and the like return the same object each time and make nothing at the broker.
 
-    The client reconnects by itself: a request waits `give_up_seconds` for a connection. Every `ping_seconds` it sends a ping;
-    after two without an answer it drops the connection.
+    The client reconnects by itself, to the next node if there are several: a request waits `give_up_seconds` for a connection.
+    Every `ping_seconds` (20; 2 with several nodes) it sends a ping; after two without an answer it drops the connection.
     """
 
     def __init__(
         self,
-        server: str | None = None,
+        server: Servers | None = None,
         *,
         token: str | None = None,
         project: str | None = None,
         tls: ssl.SSLContext | None = None,
         give_up_seconds: float = 60.0,
-        ping_seconds: float = 20.0,
+        ping_seconds: float | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         broker: penstock.Broker | None = None,

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from ipaddress import ip_address
 from typing import IO, Any, Self, TypeVar
@@ -36,6 +37,7 @@ from penstock.errors import (
     from_wire,
 )
 from penstock.log.log import Committed, Cursor, Leases, SettledBatch, Spans, Staged, StreamSpan
+from penstock.wire.address import Servers, split_servers
 
 T = TypeVar("T")
 
@@ -88,13 +90,14 @@ class _Created(msgspec.Struct):
 class HttpLog:
     """A `WritableLog` behind the address of a server. Safe for several threads; can be pickled, without its connections.
 
+    `endpoint` may name the nodes of a cluster, as a list or with commas between them: a call that fails goes to the next.
     `compression` is that of record batches on their way: `none`, `lz4`, `zstd`, or `auto` (none on this machine, lz4 beyond it).
     `timeout` is how many seconds without progress a call may take before it gives up.
     """
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: Servers,
         *,
         token: str | None = None,
         project: str | None = None,
@@ -102,15 +105,17 @@ class HttpLog:
         timeout: float = TIMEOUT,
     ) -> None:
         self._options = {"token": token, "project": project, "compression": compression, "timeout": timeout}
-        self._endpoint = endpoint
-        self._is_secure, self._host, self._port, self._prefix = _address(endpoint)
+        self._places = _places(endpoint)
+        self._place = self._places[0]
+        """Where calls go now."""
+        self._endpoint = endpoint if isinstance(endpoint, str) else ",".join(endpoint)
         if compression not in {"auto", "none", "lz4", "zstd"}:
             raise InvalidArgument.of("compression", compression, "auto, none, lz4 or zstd")
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise InvalidArgument.of("timeout", timeout, "a number of seconds above 0")
         if token is not None and (not token or not token.isascii() or not token.isprintable()):
             raise InvalidArgument("token is not a token, expected what `penstock token create` prints")
-        self._compression = compression if compression != "auto" else "none" if _is_here(self._host) else "lz4"
+        self._compression = compression if compression != "auto" else "none" if _is_here(self._place.host) else "lz4"
         self._timeout = timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         self._project = f"?{urlencode({'project': project})}" if project is not None else ""
@@ -133,9 +138,11 @@ class HttpLog:
         """Return when a server listens at the address; ServerUnreachable if none does in time."""
         patience = _Patience(self._endpoint, min(seconds, self._timeout))
         while True:
+            place = self._place
             try:
-                socket.create_connection((self._host, self._port), max(seconds, MIN_PAUSE / SECOND)).close()
+                socket.create_connection((place.host, place.port), max(seconds, MIN_PAUSE / SECOND)).close()
             except OSError as error:
+                self._leave(place)
                 patience.wait(error)
             else:
                 return
@@ -279,21 +286,24 @@ class HttpLog:
         """The body of a good answer, tried again as long as there is hope."""
         patience = _Patience(self._endpoint, self._timeout)
         while True:
-            connection = self._connection()
+            place, connection = self._connection()
             try:
-                response = self._send(connection, method, path, body, headers)
+                response = self._send(connection, method, place.prefix + path, body, headers)
                 answer = response.read()
             except _Refused as refused:
-                self._give_back(connection)
+                self._give_back(place, connection)
+                if not refused.is_progress:
+                    self._leave(place)
                 patience.wait(refused)
             except (OSError, HTTPException) as error:
                 connection.close()
+                self._leave(place)
                 patience.wait(error)
             except BaseException:
                 connection.close()
                 raise
             else:
-                self._give_back(connection)
+                self._give_back(place, connection)
                 return answer
 
     def _read(self, path: str, fields: dict[str, Any], start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -302,9 +312,9 @@ class HttpLog:
         headers = {"Content-Type": "application/json"}
         while True:
             body = msgspec.json.encode({**fields, "start": start, "stop": stop, "compression": self._compression})
-            connection, is_whole = self._connection(), False
+            (place, connection), is_whole = self._connection(), False
             try:
-                response = self._send(connection, "POST", path + self._project, body, headers)
+                response = self._send(connection, "POST", f"{place.prefix}{path}{self._project}", body, headers)
                 reader = pa.ipc.open_stream(pa.PythonFile(_Body(response), "r"))
                 for batch, metadata in reader.iter_batches_with_custom_metadata():
                     start = int(metadata[NEXT])
@@ -318,16 +328,18 @@ class HttpLog:
                 is_whole = True
             except _Refused as refused:
                 is_whole = True
+                self._leave(place)
                 patience.wait(refused)
             except (OSError, HTTPException) as error:
                 if start == stop:
                     return  # all that was asked for is here
+                self._leave(place)
                 patience.wait(error)
             else:
                 return
             finally:
                 if is_whole:
-                    self._give_back(connection)
+                    self._give_back(place, connection)
                 else:
                     connection.close()
 
@@ -335,7 +347,7 @@ class HttpLog:
         """Send a request; returns the answer when it is a good one."""
         if hasattr(body, "seek"):
             body.seek(0)
-        connection.request(method, self._prefix + path, body, {**self._headers, **headers})
+        connection.request(method, path, body, {**self._headers, **headers})
         response = connection.getresponse()
         if not response.chunked and response.length is None:
             raise IncompleteRead(b"")  # the head was cut: what says how long the body is was in the rest of it
@@ -343,19 +355,32 @@ class HttpLog:
             return response
         raise _failure(response)
 
-    def _connection(self) -> HTTPConnection:
+    def _connection(self) -> tuple[_Place, HTTPConnection]:
         with self._lock:
+            place = self._place
             if self._idle:
-                return self._idle.pop()
-        if self._is_secure:
-            return HTTPSConnection(
-                self._host, self._port, timeout=SOCKET_SECONDS, blocksize=BLOCK, context=ssl.create_default_context()
-            )
-        return _PlainConnection(self._host, self._port, timeout=SOCKET_SECONDS, blocksize=BLOCK)
+                return place, self._idle.pop()
+        if place.is_secure:
+            context = ssl.create_default_context()
+            return place, HTTPSConnection(place.host, place.port, timeout=SOCKET_SECONDS, blocksize=BLOCK, context=context)
+        return place, _PlainConnection(place.host, place.port, timeout=SOCKET_SECONDS, blocksize=BLOCK)
 
-    def _give_back(self, connection: HTTPConnection) -> None:
+    def _give_back(self, place: _Place, connection: HTTPConnection) -> None:
         with self._lock:
-            self._idle.append(connection)
+            if place is self._place:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _leave(self, place: _Place) -> None:
+        """Go to the next node after a failure, unless another thread did so."""
+        with self._lock:
+            if place is not self._place or len(self._places) == 1:
+                return
+            self._place = self._places[(self._places.index(place) + 1) % len(self._places)]
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
     def _spool(self, spool: IO[bytes], batches: Iterable[pa.RecordBatch]) -> None:
         options = pa.ipc.IpcWriteOptions(compression=None if self._compression == "none" else self._compression)
@@ -491,8 +516,27 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
         raise PenstockError(f"the server's answer cannot be read: {error}", hint="is its version the client's?") from error
 
 
-def _address(endpoint: str) -> tuple[bool, str, int | None, str]:
-    """(is it TLS, host, port, what stands before every path) of the address of a server."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a server is."""
+
+    is_secure: bool
+    host: str
+    port: int | None
+    prefix: str
+    """What stands before every path."""
+
+
+def _places(endpoint: Servers) -> list[_Place]:
+    try:
+        return [_address(one) for one in split_servers(endpoint)]
+    except InvalidArgument as error:
+        if error.args[0].startswith("server "):
+            raise InvalidArgument.of("endpoint", endpoint, "the address of a server, such as http://127.0.0.1:8080") from None
+        raise
+
+
+def _address(endpoint: str) -> _Place:
     wanted = "the address of a server, such as http://127.0.0.1:8080"
     try:
         parts = urlsplit(endpoint)
@@ -503,7 +547,7 @@ def _address(endpoint: str) -> tuple[bool, str, int | None, str]:
         raise InvalidArgument.of("endpoint", endpoint, wanted)
     if parts.username is not None or parts.password is not None:
         raise InvalidArgument("endpoint holds a user or password, expected none", hint="give the token as `token`")
-    return parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/")
+    return _Place(parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"))
 
 
 def _is_here(host: str) -> bool:

@@ -6,11 +6,12 @@ import os
 
 from penstock.errors import InvalidArgument
 from penstock.log.log import Log
+from penstock.wire.address import Servers
 
 
 def open_log(
     *,
-    endpoint: str | None = None,
+    endpoint: Servers | None = None,
     path: str | os.PathLike[str] | None = None,
     token: str | None = None,
     project: str | None = None,
@@ -18,7 +19,8 @@ def open_log(
 ) -> Log:
     """The log behind exactly one of `endpoint` (`http://host:port` of a server) and `path` (a broker's data directory).
 
-    That of a server is a `WritableLog` too. `token`, `project` and `timeout` (seconds without progress) are for servers.
+    `endpoint` may be the addresses of several nodes. The log of a server is a `WritableLog` too. `token`, `project` and
+    `timeout` (seconds without progress) are for servers.
     """
     if endpoint is not None and path is None:
         from penstock.log.http import TIMEOUT, HttpLog  # noqa: PLC0415  # only the one that is needed

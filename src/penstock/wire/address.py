@@ -7,6 +7,7 @@ import json
 import os
 import re
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -19,8 +20,32 @@ HINT = "http://HOST:8085, https://HOST:8085, or penstock://HOST:8087 for the nat
 
 NOT_HTTP = "not a Penstock server: it does not speak HTTP"
 
+Servers = str | Sequence[str]
+"""One server or several nodes of a cluster: an address, addresses with commas between them, or a sequence of addresses."""
+
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+def split_servers(server: object) -> list[str]:
+    """Each address in `"http://a:8085, http://b:8085"` or `["http://a:8085", "http://b:8085"]`, once, not checked yet."""
+    if isinstance(server, list | tuple) and server and all(isinstance(one, str) for one in server):
+        server = ",".join(server)
+    if not isinstance(server, str) or not server:
+        raise InvalidArgument.of("server", server, "the address of a server, or a list of addresses", hint=HINT)
+    return [*dict.fromkeys(one.strip() for one in server.split(","))]
+
+
+@dataclass(frozen=True, slots=True)
+class NativePlace:
+    """What a server answers to `GET /native`."""
+
+    port: int
+    has_tls: bool
+    epoch: int = 0
+    """Which ownership of the log the answer is about, in a cluster: a higher one is newer."""
+    owner: str | None = None
+    """The address of the node that owns the log, if it is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +82,22 @@ class Address:
         """Whether what listens there wants TLS."""
         return self.scheme in {"https", "penstocks"}
 
-    async def native(self, tls: ssl.SSLContext | None) -> tuple[int, bool]:
-        """(port, whether it has TLS) of the native protocol, asked for again each time: a restart may have moved it.
+    @classmethod
+    def parse_all(cls, server: object) -> list[Address]:
+        """The addresses of one server or of several nodes."""
+        return [cls.parse(one) for one in split_servers(server)]
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    async def native(self, tls: ssl.SSLContext | None) -> NativePlace:
+        """Where the native protocol is spoken, asked for again each time: a restart or a new owner may have moved it.
 
         ConnectionError when what answers is no Penstock server.
         """
         if self.scheme.startswith("penstock"):
-            return self.port, self.has_tls
+            return NativePlace(self.port, self.has_tls)
         answer = await self._get("/native", tls)
         status = _STATUS.match(answer)
         if status is None:
@@ -72,8 +106,11 @@ class Address:
             raise ConnectionError(f"it answers {int(status[1])} to GET /native: is it a Penstock server with a native port?")
         try:
             place = json.loads(answer.partition(b"\r\n\r\n")[2])
-            return int(place["port"]), bool(place["tls"])
-        except (ValueError, KeyError, TypeError):
+            owner = place.get("owner")
+            return NativePlace(
+                int(place["port"]), bool(place["tls"]), int(place.get("epoch") or 0), None if owner is None else str(owner)
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ConnectionError("not a Penstock server: its GET /native returns no port") from None
 
     async def _get(self, path: str, tls: ssl.SSLContext | None) -> bytes:

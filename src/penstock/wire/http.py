@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated, Unavailable
-from penstock.wire.address import NOT_HTTP, Address, text_of
+from penstock.wire.address import NOT_HTTP, Address, split_servers, text_of
 
 MAX_ANSWER = 10_000
 """How long the body of an error may be."""
@@ -21,16 +22,33 @@ def answer(
 ) -> Iterator[HTTPResponse]:
     """What a server answers to a GET, with the body still to be read; `seconds` is the limit of each wait for it.
 
+    Nodes of a cluster (`http://a:8085,http://b:8085`) are tried in turn.
+
     Raises:
         InvalidArgument: the address is none, or that of the native port.
         ServerUnreachable: no connection, or no answer.
         Unauthenticated, Unavailable, FailedPrecondition: what the server answered instead.
     """
-    address = Address.parse(server)
-    if address.scheme not in {"http", "https"}:
-        raise InvalidArgument.of("server", server, "the address of the HTTP port", hint="http://HOST:8085")
+    servers = split_servers(server)
+    for one in servers:
+        if Address.parse(one).scheme not in {"http", "https"}:
+            raise InvalidArgument.of("server", one, "the address of the HTTP port", hint="http://HOST:8085")
     if token is not None and not (token.isascii() and token.isprintable()):
         raise Unauthenticated("that is not a token of penstock")
+    with ExitStack() as stack:
+        yield _first(stack, [partial(_answer, one, path, token, tls, seconds) for one in servers])
+
+
+def _first(stack: ExitStack, answers: list[Callable[[], AbstractContextManager[HTTPResponse]]]) -> HTTPResponse:
+    for one in answers[:-1]:
+        with suppress(Unavailable):
+            return stack.enter_context(one())
+    return stack.enter_context(answers[-1]())
+
+
+@contextmanager
+def _answer(server: str, path: str, token: str | None, tls: ssl.SSLContext | None, seconds: float) -> Iterator[HTTPResponse]:
+    address = Address.parse(server)
     connection = HTTPConnection(address.host, address.port, timeout=seconds)
     if address.has_tls:
         context = tls or ssl.create_default_context()

@@ -35,6 +35,7 @@ from penstock.sync import PubSub as BlockingPubSub
 from penstock.values.message import check_name
 from penstock.values.policy import Duration, FlowControl, QueueConfig, check_count
 from penstock.values.queue import NewMessage
+from penstock.wire.address import Servers
 from penstock.worker.core.call import Call, call_in
 from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats, text_of
 from penstock.worker.executor import Executor, QueueReader
@@ -80,7 +81,7 @@ class Worker:
 
     def __init__(
         self,
-        server: str | None = None,
+        server: Servers | None = None,
         *,
         token: str | None = None,
         project: str | None = None,
@@ -291,7 +292,7 @@ class Worker:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def configure(self, *, server: str | None = None, token: str | None = None, concurrency: int | None = None) -> None:
+    def configure(self, *, server: Servers | None = None, token: str | None = None, concurrency: int | None = None) -> None:
         """Change what it was made with, before it is used: the command line does."""
         if self._client_loop.is_settled:
             raise FailedPrecondition("the worker is in use")

@@ -18,7 +18,7 @@ from penstock.client.links.remote import RemoteLink
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, RateLimited, ServerUnreachable, Unavailable
 from penstock.values.message import Message
 from penstock.wire import frames
-from penstock.wire.address import Address, text_of
+from penstock.wire.address import Address, NativePlace, split_servers, text_of
 from penstock.wire.frames import Hello, Limits, Ping, Welcome
 from penstock.wire.operations import Operations
 from tests.integration.client.quiet import run, until
@@ -77,6 +77,22 @@ def test_an_address_that_is_none_says_what_was_wanted(subtests: pytest.Subtests)
             with pytest.raises(InvalidArgument, match=r"server (is|has) .*expected") as told:
                 Address.parse(wrong)
             assert "http://HOST:8085" in str(told.value.hint)
+
+
+def test_several_servers_are_a_list_or_a_text_with_commas(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, list[str]]] = [
+        ("a", ["a"]),
+        ("http://a:1, b:2,a", ["http://a:1", "b:2", "a"]),
+        (["http://a:1", "b", "b"], ["http://a:1", "b"]),
+        (("a", "b"), ["a", "b"]),
+    ]
+    for given, servers in rows:
+        with subtests.test(given=given):
+            assert split_servers(given) == servers
+            assert [one.port for one in Address.parse_all(given)] == [Address.parse(one).port for one in servers]
+    for wrong in ([], [8085], {"a"}, "a,,b", "a,", ["a", ""], None):
+        with subtests.test(wrong=wrong), pytest.raises(InvalidArgument, match=r"server is .*expected"):
+            Address.parse_all(wrong)
 
 
 def test_a_secret_in_an_address_is_not_repeated(subtests: pytest.Subtests) -> None:
@@ -539,7 +555,7 @@ def test_an_http_answer_is_whole_when_its_length_says_so_also_if_nobody_hangs_up
 
         listener = await asyncio.start_server(serve, "127.0.0.1", 0)
         address = Address.parse(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-        assert await address.native(None) == (4711, True)
+        assert await address.native(None) == NativePlace(4711, has_tls=True)
         over.set()
         await asyncio.sleep(0.01)
         listener.close()

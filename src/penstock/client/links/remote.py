@@ -8,6 +8,9 @@ marked, so that the server knows a repeat, and questions change nothing. They go
 so that no publish overtakes another. For the rest the error says that the outcome is unknown. A request that waited
 for a connection for `give_up_seconds` fails with ServerUnreachable; what trying again cannot mend (no valid token, another
 version of the protocol) fails at once.
+
+With the addresses of several nodes of a cluster they are tried in turn. A node that does not own the log names the owner and an
+epoch; the client connects to the owner, or through the node it asked if it cannot reach the owner.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import logging
 import random
 import secrets
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -30,11 +34,11 @@ from penstock.client.link import Channel, Receiver, check_loop
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND, micros
-from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unavailable
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
-from penstock.wire.address import Address, text_of
+from penstock.wire.address import Address, NativePlace, Servers, text_of
 from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
 from penstock.wire.operations import CONSUMING, QUESTIONS, Operations
 from penstock.wire.operations import operation as known
@@ -46,6 +50,10 @@ log = logging.getLogger("penstock.client")
 
 CONNECT_SECONDS = 5.0
 """How long one try may take."""
+OWNER_SECONDS = 2.0
+"""How long a try for the owner may take that another node named: that node can relay."""
+NODES_PING_SECONDS = 2.0
+"""How often a sign of life is asked for where there are other nodes to go to."""
 GIVE_UP_SECONDS = 60.0
 MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
@@ -63,27 +71,33 @@ _settled = msgspec.msgpack.Decoder(Settled).decode
 class RemoteLink:
     """A server by its address: `http://host:8085` (or https), where the native port is asked for, or `penstock://host:8087`.
 
-    `give_up_seconds`: how long a request waits for a connection; `ping_seconds`: how often a sign of life is asked for.
+    Or several nodes of a cluster, by all their addresses. `give_up_seconds`: how long a request waits for a connection;
+    `ping_seconds`: how often a sign of life is asked for (20, or 2 with several nodes).
     """
 
     is_embedded = False
 
     def __init__(
         self,
-        server: str,
+        server: Servers,
         *,
         token: str | None = None,
         project: str | None = None,
         tls: ssl.SSLContext | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
-        ping_seconds: float = PING_SECONDS,
+        ping_seconds: float | None = None,
     ) -> None:
-        self._place = Address.parse(server)
-        self.address = server
+        self._places = deque(Address.parse_all(server))
+        """The addresses, the one to try first in front."""
+        self.address = server if isinstance(server, str) else ", ".join(server)
+        self._epoch = 0
+        """The newest ownership of the log that a node has named."""
         self.clock: Clock = SystemClock()
         self._token, self._project, self._tls = token, project, tls
         self._give_up = micros(give_up_seconds, "give_up_seconds", maximum=366 * 86_400)
         # A server cuts off who says nothing for two minutes.
+        if ping_seconds is None:
+            ping_seconds = PING_SECONDS if len(self._places) == 1 else NODES_PING_SECONDS
         self._ping_seconds = micros(ping_seconds, "ping_seconds", minimum=0.01, maximum=60) / SECOND
         self._producer = secrets.token_hex(8)
         self._sequences = itertools.count(1)
@@ -101,7 +115,7 @@ class RemoteLink:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect, with one attempt: a wrong address must fail at once."""
+        """Connect, with one attempt for each address: a wrong one must fail at once."""
         if not self._is_open:
             self._is_open = True
             self._loop = asyncio.get_running_loop()
@@ -296,18 +310,51 @@ class RemoteLink:
             request.fail(error)
 
     async def _connect(self) -> Connection:
+        """A connection by the first of the addresses that leads to one; if none does, the error of the last."""
+        for _ in range(len(self._places) - 1):
+            try:
+                return await self._connect_by(self._places[0])
+            except (OSError, UnicodeError, PenstockError) as error:
+                if isinstance(error, PenstockError) and not error.transient:
+                    raise
+                log.debug("no connection to the server at %s: %s", self._places[0], text_of(error))
+                self._places.rotate(-1)
+        try:
+            return await self._connect_by(self._places[0])
+        except BaseException:
+            self._places.rotate(-1)
+            raise
+
+    async def _connect_by(self, place: Address) -> Connection:
         async with asyncio.timeout(CONNECT_SECONDS):
-            port, has_tls = await self._place.native(self._context() if self._place.has_tls else None)
-            hello = Hello(next(self._calls), frames.VERSION, self._token, self._project, "penstock-python")
-            return await Connection.connect(
-                self._place.host,
-                port,
-                self._context() if has_tls else None,
-                hello,
-                calls=self._calls,
-                ping_seconds=self._ping_seconds,
-                on_lost=self._lost,
-            )
+            found = await self._native(place)
+            if found.epoch < self._epoch:
+                raise ConnectionError(f"it knows epoch {found.epoch} of the log, and {self._epoch} is the newest")
+            self._epoch = found.epoch
+            if found.owner is not None:
+                # Its address may be reachable for nodes alone: then this one relays.
+                with suppress(OSError, UnicodeError, Unavailable, InvalidArgument):
+                    async with asyncio.timeout(OWNER_SECONDS):
+                        owner = Address.parse(found.owner)
+                        if owner.has_tls or not place.has_tls:  # a token that was to be protected is not sent in the clear
+                            native = await self._native(owner)
+                            if native.owner is None:
+                                return await self._greeted(owner.host, native)
+            return await self._greeted(place.host, found)
+
+    async def _native(self, place: Address) -> NativePlace:
+        return await place.native(self._context() if place.has_tls else None)
+
+    async def _greeted(self, host: str, native: NativePlace) -> Connection:
+        return await Connection.connect(
+            host,
+            native.port,
+            self._context() if native.has_tls else None,
+            Hello(next(self._calls), frames.VERSION, self._token, self._project, "penstock-python"),
+            calls=self._calls,
+            ping_seconds=self._ping_seconds,
+            on_lost=self._lost,
+        )
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -35,7 +35,7 @@ from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
 from penstock.hub.core.names import covers, is_address, is_pattern, is_topic
 from penstock.wire.address import HINT as SERVER_HINT
-from penstock.wire.address import Address
+from penstock.wire.address import Address, Servers, split_servers
 
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 MESSAGE_TYPE = "message"
@@ -51,14 +51,15 @@ MAX_TOPICS = 1_000
 class HubClient:
     """An actor at a hub. Use it with `async with`, in one event loop.
 
-    `server` is the address of a server, or of the WebSocket itself. Without an `address` it is the one that the token names, or
-    one is made up. `token` is a string, or a function that returns one and is asked at each connection. Every call takes
-    `timeout` seconds at most, waiting for a connection included. `on_connection` is called when a connection is lost or made.
+    `server` is the address of a server, of the WebSocket itself, or of several nodes of a cluster. Without an `address` it is the
+    one that the token names, or one is made up. `token` is a string, or a function that returns one and is asked at each
+    connection. Every call takes `timeout` seconds at most, waiting for a connection included. `on_connection` is called when a
+    connection is lost or made.
     """
 
     def __init__(
         self,
-        server: str = DEFAULT_SERVER,
+        server: Servers = DEFAULT_SERVER,
         *,
         address: str | None = None,
         token: Token = None,
@@ -76,7 +77,7 @@ class HubClient:
         if not timeout > 0:
             raise InvalidArgument.of("timeout", timeout, "seconds, more than 0")
         self._link = HubLink(
-            hub_url(server),
+            [hub_url(one) for one in _several(server)],
             self,
             address=None if address is None else checked_address(address),
             token=token,
@@ -509,6 +510,14 @@ def _actors(found: wire.DiscoveryResult) -> list[HubActor]:
 
 PATH = "/ws"
 HINT = "http://HOST:8085 or https://HOST:8085, or the WebSocket itself: ws://HOST:8085/ws"
+
+
+def _several(server: Servers) -> list[str]:
+    try:
+        return split_servers(server)
+    except InvalidArgument as error:
+        error.hint = HINT
+        raise
 
 
 def hub_url(server: object) -> str:

@@ -14,6 +14,7 @@ import logging
 import secrets
 import ssl
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
@@ -101,7 +102,7 @@ class HubLink:
 
     def __init__(
         self,
-        url: str,
+        urls: Sequence[str],
         follower: Follower,
         *,
         address: str | None,
@@ -113,7 +114,10 @@ class HubLink:
         tls: ssl.SSLContext | None,
         on_connection: Callable[[ConnectionNews], object] | None,
     ) -> None:
-        self.url = url
+        self._urls = deque(urls)
+        """The WebSockets of the nodes of a cluster, or of one server; the one to try first in front."""
+        self.url = ", ".join(urls)
+        """For people."""
         self.address = address or f"@(penstock/{secrets.token_hex(8)})"
         """Who the client is: what it says, what its token says, or a name that was made up."""
         self.error: PenstockError | None = None
@@ -323,7 +327,7 @@ class HubLink:
         """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
         token = await token_of(self._token, self._timeout)
         try:
-            socket = self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
+            socket = self._socket = await self._open_socket()
         except TimeoutError:
             raise ServerUnreachable(self.url, "it does not answer") from None
         reading = asyncio.create_task(self._read(socket))
@@ -352,6 +356,14 @@ class HubLink:
             if error is not None:
                 raise error
         return close.meaning.partition(";")[0] if close is not None else closed.reason or "the server closed the connection"
+
+    async def _open_socket(self) -> HubSocket:
+        """Connect to the first of the servers that takes a connection; if none does, the error of the last."""
+        for _ in range(len(self._urls) - 1):
+            with suppress(TimeoutError, Unavailable):
+                return await HubSocket.connect(self._urls[0], tls=self._tls, seconds=self._timeout / len(self._urls))
+            self._urls.rotate(-1)
+        return await HubSocket.connect(self._urls[0], tls=self._tls, seconds=self._timeout)
 
     async def _finish(self, socket: HubSocket, *tasks: asyncio.Task[Any]) -> None:
         for task in tasks:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.consumer import PLAIN, Consumer, DeliveryRules, Find
+from penstock.broker.consumer import PLAIN, Consumer, DeliveryRules, Find, held_by
 from penstock.broker.settlement import Settlement, new_deadline
 from penstock.errors import FailedPrecondition
 from penstock.journal.core import events
@@ -84,10 +84,17 @@ class BatchConsumer(Consumer):
                 return
 
     def extend(self, hold_for: int) -> int:
-        """Hold all of it for this many microseconds from now; returns how many messages that are."""
-        held = self.held()
-        for first in range(0, len(held), SLICE):
-            self.settle(held[first : first + SLICE], new_deadline(hold_for))
+        """Hold all of it for this many microseconds from now; returns how many messages that are.
+
+        They get one deadline, in one commit: a batch expires as a whole, so what is redelivered of it stays in order.
+        """
+        broker = self._broker
+        with broker.lock:
+            broker.check_open()
+            queue = broker.catalog.queues.get(self.number)
+            held = held_by(queue, self.identity) if queue is not None else []
+            if queue is not None and held:
+                broker.settle(queue, held, broker.clock.now(), new_deadline(hold_for))
         return len(held)
 
     def end(

@@ -12,7 +12,7 @@ identity holds, and the settlement of each slice of a batch is one commit with t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -176,15 +176,23 @@ class LeasedBatches:
         found = self._messages(*self._current(query, batch, caller))
         return [message for message in found if start <= message.lease.offset < stop]
 
-    def stream(self, query: str) -> int:
-        """The number of the stream that a query's last batch came from; 0 if there is none."""
+    def source(self, query: str) -> tuple[str, int]:
+        """The name of the queue of a query's last batch, and the number of its stream; 0 if there is no batch."""
         state = self._checked(query, ANY_WRITER)
-        return 0 if state is None else state.stream
+        return ("", 0) if state is None else (_source(state.source).name, state.stream)
 
     def extend(self, query: str, batch: int, hold_for: int, *, caller: Writer = ANY_WRITER) -> int:
         """Hold a batch for this many microseconds from now; returns how many messages are held."""
         with self._lock_of(query):
             return self._current(query, batch, caller)[1].extend(hold_for)
+
+    def unkept(self, query: str, batch: int, offsets: Collection[int], *, caller: Writer = ANY_WRITER) -> list[Lease]:
+        """Those of these messages of a batch that would be lost as dead letters, because their queue keeps none."""
+        _, consumer = self._current(query, batch, caller)
+        policy = consumer.queue.policy
+        if policy.dead_letter_topic is not None or policy.dead_letter_size:
+            return []
+        return [lease for lease in consumer.held() if lease.offset in offsets]
 
     def settle(self, query: str, batch: int, settlement: Settlement, *, caller: Writer = ANY_WRITER) -> Settled:
         """Settle a batch, once: what is not named stays in the query's hands, and leads the next batch.

@@ -17,29 +17,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.api.queue_manager import QueueManager
+from penstock.api.dead_letter_queues import PREFIX, DeadLetterQueues
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.catalog import Catalog
-from penstock.broker.lookup import find_work_queue
-from penstock.broker.settlement import add_dead_letter
-from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
+from penstock.errors import BrokerClosed, Unavailable
 from penstock.journal.core import events
 from penstock.journal.core.events import Texts, column, text_column
 from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import RoutedMessage
 from penstock.router.records import Attempt
-from penstock.router.sources.local import MAX_ERROR, SETTINGS, BrokerQueues
+from penstock.router.sources.local import MAX_ERROR, BrokerQueues
 from penstock.values.lease import Lease
 from penstock.values.message import MAX_ATTRIBUTE_VALUE_BYTES, plain_text
-from penstock.values.queue import NewMessage
 
-PREFIX: Final = "router."
 MAX_NAME: Final = 200
 MAX_TEXT: Final = 500
 """Characters of an id, a target or an error that is written down for each attempt."""
-HIDDEN: Final = 600
-"""Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
-way, its message is not acked, and is redelivered; the letter is delivered once more then, and does no harm."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
 _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
@@ -65,7 +57,7 @@ class BrokerRecords:
     def __init__(self, aio: AsyncBroker, local: BrokerQueues) -> None:
         self._aio, self._broker = aio, aio.broker
         self._numbers = local.numbers
-        self._manager = QueueManager(broker=aio.broker)
+        self._letters = DeadLetterQueues(aio)
         self._loop = asyncio.get_running_loop()
         self._attempts: list[Attempt] = []
 
@@ -79,7 +71,7 @@ class BrokerRecords:
     async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         """Keep a dead message; returns when it is on disk, where the broker has one."""
         name = dead_letter_queue(item.queue)
-        await self._make(name)
+        await self._letters.open(name)
         pointer, received = item.pointer, item.received
         headers = {
             "router.queue": shown_uri(item.queue),
@@ -88,30 +80,16 @@ class BrokerRecords:
             "router.pool": pointer.pool,
             "router.target": plain_target(pointer.target),
         }
-        message = NewMessage(received.body, headers={key: _header(text) for key, text in headers.items() if text}, delay=HIDDEN)
-        batch = self._manager.batch(name, [message], self._broker.clock.now())
-        placed = await self._aio.publish(Catalog.work_stream, name, batch)
-        self._aio.advance()
+        headers = {key: _header(text) for key, text in headers.items() if text}
         attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR]) or None
-        add_dead_letter(self._broker, name, placed, batch.messages[0], reason=reason, attempts=attempts, error=text)
-        await self._aio.durable()
+        await self._letters.add(name, received.body, headers, reason=reason, attempts=attempts, error=text)
+        await self._letters.durable()
 
     async def flush(self) -> None:
         """Write what there is, and have it on disk."""
         self._write()
         with suppress(BrokerClosed, Unavailable):
             await self._aio.durable()
-
-    async def _make(self, name: str) -> None:
-        """See to it that the queue is there, and keeps dead letters."""
-        found = find_work_queue(self._broker, name)
-        if found is None:
-            with suppress(AlreadyExists):  # made by somebody else, in this moment
-                await self._aio.call(self._manager.create, name, SETTINGS)
-        elif not found.policy.dead_letter_size:
-            raise FailedPrecondition(
-                f"the queue {name!r} keeps no dead letters", hint="delete it: the router makes it again as it has to be"
-            )
 
     def _write(self) -> None:
         attempts, self._attempts = self._attempts, []

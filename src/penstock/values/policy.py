@@ -322,3 +322,7 @@ def _plain_value(value: object) -> object:
             return as_plain(value)
         case _:
             return value
+
+
+ROUTER_QUEUE = QueueConfig(max_depth=10_000_000, max_retries=1_000_000, dead_letter_max_size=1_000_000)
+"""Of a work queue that a router makes: how often a message is tried is the router's to decide."""

@@ -177,6 +177,43 @@ def test_attempts_are_recorded_once(place: Place) -> None:
     assert kinds.count("attempted") == 1
 
 
+def test_a_batch_expires_as_a_whole_however_long_it_took_to_take_it(place: Place) -> None:
+    place.queues.create("q", QueueConfig())
+    place.queues.publish("q", "a")
+    log = place.log
+    log.leases("job", "queue:q", seconds=60)
+    log.settle("job", 0, {})  # carried over
+    place.clock.advance(30)
+    place.queues.publish("q", "b")
+    assert log.leases("job", "queue:q", seconds=60).rows == 2
+    assert log.extend("job", 1, 90) == 2
+    place.clock.advance(89)
+    assert log.leases("job", "queue:q", seconds=1).rows == 2
+    place.clock.advance(1)
+    place.broker.catch_up()
+    found = rows(log, "job", log.leases("job", "queue:q"))
+    assert [(row["value"], row["attempt"]) for row in found] == [(b"a", 2), (b"b", 2)]
+
+
+def test_dead_letters_of_a_source_that_keeps_none_are_kept_in_a_queue_of_their_own(place: Place) -> None:
+    place.topics.register_topic("t")
+    place.topics.register_subscription("s", "t")
+    place.topics.publish("t", [Message(text.encode(), attributes={"n": text}) for text in "ab"])
+    log = place.log
+    found = rows(log, "job", log.leases("job", "subscription:s"))
+    endings = {"dead": [{"offsets": offsets(found, "a", "b"), "reason": "undeliverable", "error": "404", "attempts": 3}]}
+    settled = log.settle("job", 0, endings)
+    assert (settled.settled, settled.missed, settled.carried) == (2, 0, 0)
+    assert log.settle("job", 0, endings).is_repeat
+    letters = place.queues.dead_letters("router.s")
+    assert sorted((letter.message.payload, letter.reason, letter.last_error, letter.attempts) for letter in letters) == [
+        (b"a", "undeliverable", "404", 3),
+        (b"b", "undeliverable", "404", 3),
+    ]
+    assert letters[0].message.headers["router.queue"] == "s"
+    assert log.leases("job", "subscription:s").rows == 0
+
+
 def test_kills_between_leases_and_settlement_lose_nothing_and_settle_once(tmp_path: Path) -> None:
     """The server is killed after a plan, and while a settlement runs: every message is acked exactly once, in order."""
     count = 4_000

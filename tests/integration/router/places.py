@@ -18,9 +18,9 @@ from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 
 from penstock import NewMessage, QueueManager
 from penstock.router.broker_records import dead_letter_queue
-from penstock.router.sources.local import SETTINGS
 from penstock.testing.proxy import FaultyProxy
 from penstock.testing.server import ServerProcess
+from penstock.values.policy import ROUTER_QUEUE
 from tests.integration.router.activemq_server import ActiveMqServer, Client
 from tests.integration.router.nats_server import NatsServer
 from tests.integration.router.sqs_server import KEYS, SqsServer
@@ -95,7 +95,7 @@ def fill_work_queue(data_dir: Path, bodies: Bodies) -> None:
     """Put messages into a work queue of a broker that does not run, as the router would make it."""
     with QueueManager(data_dir=data_dir) as manager:
         if not manager.exists(QUEUE):
-            manager.create(QUEUE, SETTINGS)
+            manager.create(QUEUE, ROUTER_QUEUE)
         for first in range(0, len(bodies), TOGETHER):
             manager.publish_many(QUEUE, [NewMessage(body) for _, body in bodies[first : first + TOGETHER]])
 

@@ -54,7 +54,7 @@ class LogApi:
         self._cursors = CursorApi(aio, self._scope)
         self._writes = writes
         self._write_api = WriteApi(writes, aio.broker, self._scope)
-        self._lease_api = LeaseApi(aio.broker, rules, self._reads, self._scope)
+        self._lease_api = LeaseApi(aio, rules, self._reads, self._scope)
 
     def close(self) -> None:
         """End its threads. Call it when the port is closed, which has cut the reads that ran."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from aiohttp import web
 
 from penstock.access import Verb
-from penstock.broker.broker import Broker
+from penstock.api.dead_letter_queues import PREFIX, DeadLetterQueues
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.batches import SLICE
 from penstock.broker.consumer import DeliveryRules
 from penstock.broker.settlement import ACK, dead_letter, give_back, nack
 from penstock.durations import SECOND
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.http.request import Request, json_response
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route
 from penstock.ids import message_id
@@ -40,6 +42,7 @@ T = TypeVar("T")
 SUBSCRIPTION = "subscription"
 THREADS = 2
 MAX_BODY = 256 * 1024 * 1024
+MAX_NAME = 200
 BATCH_ROWS = 8_192
 BATCH_BYTES = 8 * 1024 * 1024
 _QUERY = Parameter("query", "The query: a name for a program that continues where it stopped.", requests.Word, "path")
@@ -49,8 +52,9 @@ _TAGS = ("log",)
 class LeaseApi:
     """Answers the paths of planned batches. `scope` returns the caller of a request."""
 
-    def __init__(self, broker: Broker, rules: DeliveryRules, reads: LogReads, scope: Callable[[Request], Scope]) -> None:
-        self._broker = broker
+    def __init__(self, aio: AsyncBroker, rules: DeliveryRules, reads: LogReads, scope: Callable[[Request], Scope]) -> None:
+        self._broker = broker = aio.broker
+        self._letters = DeadLetterQueues(aio)
         self._batches = LeasedBatches(broker, rules)
         self._reads = reads
         self._scope = scope
@@ -116,7 +120,7 @@ class LeaseApi:
             from penstock.log import arrow  # noqa: PLC0415  # pyarrow is an extra
 
             found = self._batches.messages(query, fields.batch, fields.start, fields.stop, caller=caller)
-            return arrow.LEASED, _parts(found, self._batches.stream(query), self._broker.clock.now())
+            return arrow.LEASED, _parts(found, self._batches.source(query)[1], self._broker.clock.now())
 
         return await self._reads.send(request, source, fields.compression)
 
@@ -130,9 +134,37 @@ class LeaseApi:
     async def settle(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.SettlementAsked), self._scope(request)
         scope.check(Verb.CONSUME)
+        query = _name(scope, request)
+        if fields.dead:
+            await self._keep_letters(query, fields, scope)
         settlement = _settlement(fields, self._broker.clock.now())
-        done = await self._call(self._batches.settle, _name(scope, request), fields.batch, settlement, caller=_caller(scope))
+        done = await self._call(self._batches.settle, query, fields.batch, settlement, caller=_caller(scope))
         return json_response(SettledBatch(done.settled, done.missed, done.carried, done.is_repeat))
+
+    async def _keep_letters(self, query: str, fields: requests.SettlementAsked, scope: Scope) -> None:
+        """Keep dead letters elsewhere if the source keeps none: they are acked there once they are safe."""
+        by_offset = {offset: one for one in fields.dead for offset in one.offsets}
+        try:
+            leases = await self._call(self._batches.unkept, query, fields.batch, by_offset.keys(), caller=_caller(scope))
+        except FailedPrecondition:
+            return  # a batch that was settled before: nothing happens to it
+        if not leases:
+            return
+        source = scope.own(self._batches.source(query)[0])
+        assert source is not None, "a query is of one project, and so is its source"
+        name = scope.stored(f"{PREFIX}{source}"[:MAX_NAME])
+        await self._letters.open(name)
+        for first in range(0, len(leases), SLICE):
+            await asyncio.gather(*(self._add_letter(name, source, one, by_offset) for one in leases[first : first + SLICE]))
+        await self._letters.durable()
+        fields.ack += [lease.offset for lease in leases]
+        fields.dead = []
+
+    async def _add_letter(self, name: str, source: str, lease: Lease, dead: dict[int, requests.DeadAsked]) -> None:
+        message, asked = lease.message, dead[lease.offset]
+        headers = {**(message.attributes or {}), "router.queue": source}
+        attempts, error = asked.attempts or lease.attempt, _plain(asked.error)
+        await self._letters.add(name, message.data, headers, reason=asked.reason, attempts=attempts, error=error)
 
     async def release(self, request: Request) -> web.StreamResponse:
         scope = self._scope(request)

@@ -29,8 +29,7 @@ from penstock.router.source import QueueDepth, Source
 from penstock.router.sources.penstock import Kind
 from penstock.values.lease import Lease
 from penstock.values.message import plain_text
-from penstock.values.policy import MAX_COUNT
-from penstock.values.policy import QueueConfig as Settings
+from penstock.values.policy import MAX_COUNT, ROUTER_QUEUE
 from penstock.values.projects import Projects
 from penstock.values.queue import NewMessage
 
@@ -38,8 +37,6 @@ MAX_BYTES = 16 * 1024 * 1024
 """How much one poll brings; a message beyond it waits for the next."""
 MAX_ERROR = 1_000
 """Characters of an error that is kept with a dead letter."""
-SETTINGS = Settings(max_depth=10_000_000, max_retries=1_000_000, dead_letter_max_size=1_000_000)
-"""Of a queue that the router makes: how often a message is tried is the router's to say."""
 MAX_CONSUMER = 200
 STREAM_AT = 14
 """Where the number of the stream begins in the id of a message."""
@@ -274,4 +271,4 @@ class LocalQueueSource(LocalWorkSource):
         self._broker.check_open()
         if find_work_queue(self._broker, self.name) is None:
             with suppress(AlreadyExists):  # created by somebody else, in this moment
-                await self._aio.call(QueueManager(broker=self._broker).create, self.name, SETTINGS)
+                await self._aio.call(QueueManager(broker=self._broker).create, self.name, ROUTER_QUEUE)

@@ -27,8 +27,9 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import SourceMessage
 from penstock.router.core.tracker import LateAcks
 from penstock.router.source import QueueDepth, Source
-from penstock.router.sources.local import MAX_ERROR, SETTINGS, consumer_name
+from penstock.router.sources.local import MAX_ERROR, consumer_name
 from penstock.router.sources.penstock import Kind
+from penstock.values.policy import ROUTER_QUEUE
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack
@@ -450,4 +451,4 @@ class RemoteQueueSource(RemoteSource):
         self._held.pop(frames.offset_of(receipt), None)
 
     async def _make(self, link: RemoteLink) -> None:
-        await created(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)
+        await created(link.call(Operations.create_queue, self._name, ROUTER_QUEUE), exist_ok=True)

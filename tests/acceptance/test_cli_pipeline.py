@@ -14,7 +14,7 @@ from penstock.cli import pipeline_run
 from penstock.cli.pipeline_run import Screen, document, line, sum_up, told_to_stop
 from penstock.durations import SECOND
 from penstock.errors import Aborted, DataLoss, PenstockError, Unavailable
-from penstock.pipeline.progress import QueryProgress, Report
+from penstock.pipeline.progress import Lag, QueryProgress, Report
 from tests.acceptance.command import Penstock
 
 
@@ -40,7 +40,7 @@ def test_a_missing_java_is_told_with_what_to_install(penstock: Penstock) -> None
         assert "openjdk-17-jre-headless" in done.err
 
 
-def meter(rows: int, lag: int | None = None) -> QueryProgress:
+def meter(rows: int, lag: Lag | None = None) -> QueryProgress:
     found = QueryProgress("archive-messages", 0)
     found.add(Report(batch=3, at="2026-01-01T00:00:00Z", rows=rows, seconds=0.25, lag=lag, state=0), SECOND)
     return found
@@ -48,12 +48,14 @@ def meter(rows: int, lag: int | None = None) -> QueryProgress:
 
 def test_a_line_says_how_far_a_query_is() -> None:
     assert line(QueryProgress("archive", 0), 0) == "archive               waits for its first batch"
-    assert line(meter(1_500, 20), 2 * SECOND) == "archive-messages      1,500 rows  750/s  20 behind  batch 3 took 250 ms"
+    said = "archive-messages      1,500 rows  750/s  20 behind"
+    assert line(meter(1_500, Lag(20, 2_048)), 2 * SECOND) == f"{said} (2.0 KiB)  batch 3 took 250 ms"
+    assert line(meter(1_500, Lag(20, None)), 2 * SECOND) == f"{said}  batch 3 took 250 ms"
     assert line(meter(0), 2 * SECOND) == "archive-messages      0 rows  0/s"
 
 
 def test_a_document_says_the_same() -> None:
-    assert document(meter(1_500, 20), 2 * SECOND) == {
+    assert document(meter(1_500, Lag(20, 2_048)), 2 * SECOND) == {
         "query": "archive-messages",
         "rows": 1_500,
         "batches": 1,
@@ -62,6 +64,7 @@ def test_a_document_says_the_same() -> None:
         "batch_rows": 1_500,
         "batch_seconds": 0.25,
         "lag": 20,
+        "lag_bytes": 2_048,
     }
     assert document(QueryProgress("archive", 0), 0)["batch"] is None
 

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock import Message, MessageQueue
 from penstock.log.http import HttpLog
+from penstock.pipeline import Lag, lag
 from penstock.pipeline.core.options import VIEWS
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks
@@ -203,7 +204,10 @@ def test_a_stream_deleted_under_a_query(spark: SparkSession, place: Place, tmp_p
 def test_one_row_a_batch_and_a_cursor_with_lag(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     topic = place.topic(3)
     name = f"cursor-of-{topic}"
-    batches, _ = collected(spark, tmp_path, **place.way(), subscribe=topic, maxOffsetsPerTrigger="1", cursor=name)
+    batches, query = collected(spark, tmp_path, **place.way(), subscribe=topic, maxOffsetsPerTrigger="1", cursor=name)
+    first, *_, last = query.recentProgress
+    assert (lag(first)[topic].rows, lag(last)) == (2, {topic: Lag(0, 0)})
+    assert 2 <= (lag(first)[topic].bytes or 0) < 1_000
     place.publish(topic, b"3", b"4")
     log = HttpLog(place.server.url)
     (cursor,) = [cursor for cursor in log.cursors() if cursor.name == name]

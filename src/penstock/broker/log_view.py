@@ -9,6 +9,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -28,6 +29,8 @@ MAX_STEPS = 100_000
 """How many chunks one query examines at most: a stream of small publishes has millions. The call returns what it found so far."""
 EVENT_BYTES = 100
 """The size of an event when bytes are shared between streams."""
+SIZED_CHUNKS = 10_000
+"""How many chunks an estimate of sizes examines at most."""
 
 
 class LogNames(msgspec.Struct, frozen=True):
@@ -265,6 +268,25 @@ def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dic
         left -= size
         heapq.heapreplace(waiting, (taken + max(size, 1), turn, name, steps))
     return ends
+
+
+def sizes_after(view: LogView, starts: Mapping[str, int]) -> dict[str, int]:
+    """About how many bytes each stream has from an offset to its end. The rows of the first chunks stand for those of all."""
+    found: dict[str, int] = {}
+    for name, start in starts.items():
+        if name == EVENTS:
+            _, latest = view.event_range()
+            found[name] = EVENT_BYTES * max(latest - start, 0)
+            continue
+        span = view.span(name)
+        begin = max(start, span.earliest)
+        rows = size = 0
+        for summary in islice(view.journal.summaries(span.number, begin, span.latest), max(SIZED_CHUNKS // len(starts), 1)):
+            count = min(summary.first + summary.count, span.latest) - max(begin, summary.first)
+            rows += count
+            size += summary.size * count // summary.count
+        found[name] = size * (span.latest - begin) // rows if rows else 0
+    return found
 
 
 def _steps(view: LogView, name: str, start: int, share: int) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,7 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import Aborted, InvalidArgument, PenstockError
 from penstock.pipeline.progress import QueryProgress
-from penstock.values.wording import count, span
+from penstock.values.wording import count, octets, span
 
 if TYPE_CHECKING:
     from penstock.pipeline.job import Plan, Start, Target
@@ -320,7 +320,8 @@ def line(meter: QueryProgress, now: int) -> str:
         return f"{meter.query:<20}  waits for its first batch"
     parts = [f"{meter.query:<20}  {count(meter.rows, 'row')}", f"{short(meter.rate(now))}/s"]
     if meter.last.lag is not None:
-        parts.append(f"{short(meter.last.lag)} behind")
+        size = meter.last.lag.bytes
+        parts.append(f"{short(meter.last.lag.rows)} behind" + (f" ({octets(size)})" if size else ""))
     if meter.batches:
         parts.append(f"batch {meter.last.batch} took {span(meter.last.seconds)}")
     return "  ".join(parts)
@@ -337,7 +338,8 @@ def document(meter: QueryProgress, now: int) -> dict[str, object]:
         "batch": None if last is None else last.batch,
         "batch_rows": 0 if last is None else last.rows,
         "batch_seconds": 0 if last is None else last.seconds,
-        "lag": None if last is None else last.lag,
+        "lag": None if last is None or last.lag is None else last.lag.rows,
+        "lag_bytes": None if last is None or last.lag is None else last.lag.bytes,
     }
 
 

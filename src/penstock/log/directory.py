@@ -46,6 +46,10 @@ class DirectoryLog:
         """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
         return log_view.offsets_for(self._view, starts, max_bytes)
 
+    def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """About how many bytes each stream has from an offset to its end."""
+        return log_view.sizes_after(self._view, starts)
+
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

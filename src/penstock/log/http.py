@@ -76,6 +76,10 @@ class _Offsets(msgspec.Struct):
     offsets: dict[str, int]
 
 
+class _Sizes(msgspec.Struct):
+    sizes: dict[str, int]
+
+
 class _Schema(msgspec.Struct):
     """A schema, as the Google Pub/Sub API has it."""
 
@@ -162,6 +166,10 @@ class HttpLog:
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
         """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
         return self._ask("POST", "/log/limits", {"starts": dict(starts), "max_bytes": max_bytes}, _Offsets).offsets
+
+    def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """About how many bytes each stream has from an offset to its end."""
+        return self._ask("POST", "/log/sizes", {"starts": dict(starts)}, _Sizes).sizes
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None

@@ -113,6 +113,9 @@ class Log(Protocol):
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
         """How far a reader gets from `starts` with this many bytes, shared fairly between the streams; at least one message."""
 
+    def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """About how many bytes each stream has from an offset to its end; `EVENTS` is a stream here."""
+
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

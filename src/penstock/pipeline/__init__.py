@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidArgument
+from penstock.pipeline.progress import Lag, lags_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["messages", "publish_batches"]
+__all__ = ["Lag", "lag", "messages", "publish_batches"]
 
 
 def messages(
@@ -37,6 +40,11 @@ def messages(
         if value is not None:
             reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader.load()
+
+
+def lag(progress: StreamingQueryProgress) -> dict[str, Lag]:
+    """How many rows and bytes a query is behind in each stream: of `query.lastProgress`, or of the event of a listener."""
+    return lags_of(json.loads(progress.json))
 
 
 def publish_batches(**options: object) -> Callable[[DataFrame, int], None]:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -25,6 +25,14 @@ FETCHED: dict[str | None, dict[int, int]] = {}
 """Rows by batch that a job of this process fetched past Spark, which does not count them, by the name of the query that runs."""
 
 
+class Lag(NamedTuple):
+    """How far a query is behind the end of a stream, or of several."""
+
+    rows: int
+    bytes: int | None
+    """About how large they are, as they are stored; None when the log could not say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What Spark says after a batch, or now and then when there is nothing to do."""
@@ -34,8 +42,8 @@ class Report:
     rows: int
     seconds: float
     """How long the batch took."""
-    lag: int | None
-    """How many rows were there and not read yet; None when the source does not say."""
+    lag: Lag | None
+    """What was there and not read yet; None when the source does not say."""
     state: int
     """Rows that the query remembers."""
 
@@ -44,16 +52,28 @@ def report_of(progress: Mapping[str, Any]) -> Report:
     """A report of a `StreamingQueryProgress`, given as the mapping of its JSON."""
     sources = progress.get("sources", ())
     fetched = FETCHED.get(progress.get("name"), {}).get(progress["batchId"])
-    lags = [_behind(source.get("endOffset"), source.get("latestOffset")) for source in sources]
-    known = [lag for lag in lags if lag is not None]
+    lags = list(lags_of(progress).values())
+    sizes = [lag.bytes for lag in lags if lag.bytes is not None]
     return Report(
         batch=progress["batchId"],
         at=progress["timestamp"],
         rows=progress.get("numInputRows") or (_moved(sources) if fetched is None else fetched),
         seconds=(progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
-        lag=sum(known) if known else None,
+        lag=Lag(sum(lag.rows for lag in lags), sum(sizes) if len(sizes) == len(lags) else None) if lags else None,
         state=sum(operator.get("numRowsTotal", 0) for operator in progress.get("stateOperators", ())),
     )
+
+
+def lags_of(progress: Mapping[str, Any]) -> dict[str, Lag]:
+    """The lag of each stream that the Penstock sources of a query read, from its progress as the mapping of its JSON."""
+    found: dict[str, Lag] = {}
+    for source in progress.get("sources", ()):
+        latest = source.get("latestOffset")
+        for stream, end in latest.items() if isinstance(latest, Mapping) else ():
+            if isinstance(end, Mapping) and "rowsBehind" in end:
+                lag = Lag(end["rowsBehind"], end.get("bytesBehind"))
+                found[stream] = max(found.get(stream, lag), lag, key=lambda one: one.rows)
+    return found
 
 
 class QueryProgress:
@@ -89,13 +109,6 @@ class QueryProgress:
         while self._recent and self._recent[0][0] < now - RECENT:
             self._recent.popleft()
         return sum(rows for _, rows in self._recent) * SECOND / max(min(now - self._begun, RECENT), SECOND)
-
-
-def _behind(end: object, latest: object) -> int | None:
-    """How many offsets lie between two positions of a Penstock source: offsets by stream, alone or after the stream's number."""
-    if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
-        return None
-    return sum(max(_offset(value) - _offset(end.get(stream, 0)), 0) for stream, value in latest.items())
 
 
 def _moved(sources: Sequence[Mapping[str, Any]]) -> int:

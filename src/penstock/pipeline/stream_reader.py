@@ -70,8 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(encode(self._follower.latest(decode(start), max_rows=max_rows, max_bytes=max_bytes)))
 
     def reportLatestOffset(self) -> Stored | None:
-        """The end of the log, for the lag in the progress of the query."""
-        return dict(encode(self._follower.newest()))
+        """The end of the log, with how far the batch that was planned last is behind it: `latestOffset` in Spark's progress."""
+        return self._follower.newest()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the ends of now as the ends of all."""
@@ -115,6 +115,8 @@ class Follower:
         self._told: set[LostData] = set()
         self._is_idle = False
         self._asked_at = 0
+        self._planned: Offsets = {}
+        """Where the last batch ends."""
         self._batch_at = monotonic()
         self._closed = threading.Event()
 
@@ -154,16 +156,22 @@ class Follower:
         waiting = rules.backlog(start, spans, self._options.matches, places)
         self._report(waiting.losses)
         if self._is_too_little(waiting, start):
-            self._is_idle = True
+            self._is_idle, self._planned = True, start
             return start
         self._batch_at = monotonic()
-        end = waiting.end(self._reached(waiting, max_rows, max_bytes))
+        self._planned = end = waiting.end(self._reached(waiting, max_rows, max_bytes))
         self._is_idle = end == start
         return end
 
-    def newest(self) -> Offsets:
-        """The ends of all streams, as they were when they were last looked at."""
-        return {stream: Position(span.number, span.latest) for stream, span in self._seen.items()}
+    def newest(self) -> Stored:
+        """The ends of all streams, as they were when they were last looked at, and what lies between a planned end and them."""
+        places = {stream: self._planned.get(stream, Position(span.number, span.earliest)) for stream, span in self._seen.items()}
+        rows = {stream: max(span.latest - places[stream].offset, 0) for stream, span in self._seen.items()}
+        sizes = self._sizes({stream: places[stream].offset for stream, count in rows.items() if count})
+        return {
+            stream: {"offset": span.latest, "rowsBehind": rows[stream], "bytesBehind": sizes.get(stream) if rows[stream] else 0}
+            for stream, span in sorted(self._seen.items())
+        }
 
     def commit(self, end: Offsets) -> None:
         """Tell the cursor how far Spark got. A server that is away for a moment hears it with the next commit."""
@@ -186,6 +194,14 @@ class Follower:
         self._log.close()
         if self._cursors is not None:
             self._cursors.close()
+
+    def _sizes(self, starts: Mapping[str, int]) -> Mapping[str, int]:
+        """How many bytes lie after these offsets. It is only shown: a log that cannot say so now does not end the query."""
+        try:
+            return self._log.sizes_after(starts) if starts else {}
+        except PenstockError as error:
+            logger.debug("the bytes behind are not known: %s", error)
+            return {}
 
     def _is_alive(self, stream: str, position: Position) -> bool:
         span = self._seen.get(stream)

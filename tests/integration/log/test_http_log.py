@@ -113,6 +113,7 @@ def test_a_server_and_its_directory_say_the_same(server: LocalServer, log: HttpL
     times = {"orders": only(log).published_at, EVENTS: 0}
     assert log.offsets_at(times) == directory.offsets_at(times)
     assert log.offsets_for({"orders": 3}, 1000) == directory.offsets_for({"orders": 3}, 1000)
+    assert log.sizes_after({"orders": 3}) == directory.sizes_after({"orders": 3})
     directory.close()
 
 

@@ -165,7 +165,7 @@ def test_a_stream_goes_on_where_it_was_and_a_batch_can_be_repeated(way: World) -
     assert query.batch() == []
     way.count("orders", 2)
     assert values(query.batch()) == [b"5", b"6"]
-    assert reader.reportLatestOffset() == {"orders": [number, 7]}
+    assert reader.reportLatestOffset() == {"orders": {"offset": 7, "rowsBehind": 0, "bytesBehind": 0}}
     reader.stop()
     again = way.stream(subscribe="orders")
     parts = again.partitions({"orders": [number, 2]}, {"orders": [number, 6]})
@@ -409,6 +409,18 @@ def test_an_idle_stream_is_asked_at_most_twenty_times_a_second(world: World, mon
         query.batch()
 
     assert all(after - before >= SECOND // 25 for before, after in itertools.pairwise(asked))
+    query.reader.stop()
+
+
+def test_the_lag_of_a_batch_is_reported_in_rows_and_bytes(way: World) -> None:
+    way.publish("orders", *[b"x" * 1_000] * 10)
+    query = Query(way.stream(subscribe="orders", maxOffsetsPerTrigger="4"))
+    query.batch()
+    lag = query.reader.reportLatestOffset()
+
+    assert lag is not None
+    assert (lag["orders"]["offset"], lag["orders"]["rowsBehind"]) == (10, 6)
+    assert 6_000 <= lag["orders"]["bytesBehind"] < 7_000
     query.reader.stop()
 
 

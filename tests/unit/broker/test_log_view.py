@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.broker import catalog, retention
-from penstock.broker.log_view import BrokerLog, LogView, kind_of, offsets_at, offsets_for, select
+from penstock.broker.log_view import BrokerLog, LogView, kind_of, offsets_at, offsets_for, select, sizes_after
 from penstock.errors import BrokerClosed, InvalidArgument, OutOfRange, PenstockError, QueueNotFound, TopicNotFound
 from penstock.journal.core import checkpoint
 from penstock.journal.core.outline import EVENTS, stream_name
@@ -134,6 +134,24 @@ def test_bytes_are_shared_fairly(broker: Broker) -> None:
             found = offsets_for(view, {EVENTS: 3, "large": 0}, 2_000)
             assert 5 <= found[EVENTS] - 3 <= 15
             assert 5 <= found["large"] <= 15
+
+
+def test_sizes_are_estimated_from_the_first_chunks(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.log_view.SIZED_CHUNKS", 4)
+    queue = MessageQueue(broker=broker)
+    queue.register_topic("orders")
+    queue.register_topic("empty")
+    for _ in range(10):
+        queue.publish("orders", [Message(b"x" * 100)] * 10)
+    with ExitStack() as stack:
+        for view in views(broker, stack):
+            found = sizes_after(view, {"orders": 15, "empty": 0, EVENTS: 3})
+            assert 8_500 <= found["orders"] <= 17_000
+            assert found["empty"] == 0
+            assert found[EVENTS] == 100 * (view.event_range()[1] - 3)
+            assert sizes_after(view, {"orders": 100}) == {"orders": 0}
+            with pytest.raises(TopicNotFound):
+                sizes_after(view, {"missing": 0})
 
 
 def test_a_question_about_very_many_chunks_is_answered_in_part(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,14 @@ def test_how_far_some_bytes_go(lake: Path) -> None:
     assert log_of(lake).offsets_for({"orders": 3}, 1 << 20) == {"orders": 40}
 
 
+def test_how_large_the_rest_is(lake: Path) -> None:
+    sizes = [log_of(lake).sizes_after({"orders": offset})["orders"] for offset in (0, 3, 39, 40)]
+
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[1] > 0
+    assert sizes[-1] == 0
+
+
 def test_events_are_read_and_filtered_by_their_stream(tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [
         {"offset": offset, "at": at(offset), "kind": "acked", "stream": ["orders", "bills", None][offset % 3]}

@@ -12,7 +12,7 @@ from penstock.access import Action, Right, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.broker.consumer import PLAIN, DeliveryRules
-from penstock.broker.log_view import offsets_at, offsets_for, select
+from penstock.broker.log_view import offsets_at, offsets_for, select, sizes_after
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument
 from penstock.http.monitoring.samples import Metric, Sample
@@ -73,6 +73,7 @@ class LogApi:
         letters = _Question("Dead letters of a range of the event log, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         times = _Question("The first offset at or after an instant", (), requests.TimesAsked, _OFFSETS)
         limits = _Question("How far a reader gets with this many bytes", (), requests.LimitsAsked, _OFFSETS)
+        sizes = _Question("About how many bytes lie after an offset", (), requests.SizesAsked, _SIZES)
         return [
             *streams.both("/log/streams", self.streams),
             *messages.both("/log/messages", self.messages),
@@ -80,6 +81,7 @@ class LogApi:
             *letters.both("/log/deadletters", self.dead_letters),
             times.posted("/log/offsets", self.offsets),
             limits.posted("/log/limits", self.limits),
+            sizes.posted("/log/sizes", self.sizes),
             log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
             *self._cursors.routes(),
             *self._write_api.routes(),
@@ -112,6 +114,10 @@ class LogApi:
         fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
 
+    async def sizes(self, request: Request) -> web.StreamResponse:
+        fields, scope = await requests.asked(request, requests.SizesAsked), self._scope(request)
+        return json_response(requests.Sizes(await self._reads.call(sizes_after, scope, fields.starts)))
+
     async def messages(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.MessagesAsked), self._scope(request, Right.SEE)
         span = scope.span_for(Right.SEE, fields.stream, fields.number)
@@ -143,6 +149,7 @@ _CREATION = Operation(
 )
 _SPANS = Reply("As of now.", Spans)
 _OFFSETS = Reply("An offset for each stream.", requests.Offsets)
+_SIZES = Reply("A number of bytes for each stream.", requests.Sizes)
 _ARROW = Reply("An Arrow IPC stream. It is complete only when the body ends properly.", BINARY, ARROW)
 
 

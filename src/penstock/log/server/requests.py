@@ -92,6 +92,18 @@ class Offsets(msgspec.Struct):
     offsets: dict[str, int]
 
 
+class SizesAsked(Fields):
+    """Where a reader stands in each stream."""
+
+    starts: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
+
+
+class Sizes(msgspec.Struct):
+    """A number of bytes for each stream."""
+
+    sizes: dict[str, int]
+
+
 class CursorAsked(Fields):
     """The next offset to read of each stream: those that are not named stay. `holds`: whether retention waits for it."""
 

@@ -92,6 +92,16 @@ class LakeLog:
             stream: self._offset_for(stream, archived.get(stream, _NOTHING), at, share) for stream, at in old.items()
         }
 
+    def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """About how many bytes each stream has from an offset to its end; those of the lake as they are stored."""
+        archived = self._look()
+        found = {stream: self._stored_after(stream, archived[stream], at) for stream, at in starts.items() if stream in archived}
+        if self._live is not None:
+            later = {stream: max(at, archived.get(stream, _NOTHING).offset) for stream, at in starts.items()}
+            for stream, size in self._live.sizes_after(later).items():
+                found[stream] = found.get(stream, 0) + size
+        return found
+
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -177,6 +187,14 @@ class LakeLog:
             for batch in self._table.rows(file, columns=["offset"], condition=late):
                 best = min(best, pc.min(batch.column("offset")).as_py())
         return best
+
+    def _stored_after(self, stream: str, archived: ArchivedSpan, start: int) -> int:
+        """The sizes of the files that begin at an offset or after it, and a part of that in which it lies."""
+        size = 0
+        for file, _ in self._files(stream, archived.number, "offset", start):
+            low, high = file["min.offset"], file["max.offset"]
+            size += file["size_bytes"] * (high + 1 - max(start, low)) // (high + 1 - low)
+        return size
 
     def _offset_for(self, stream: str, archived: ArchivedSpan, start: int, max_bytes: int) -> int:
         """How far this many bytes of archived messages go; at least one message."""

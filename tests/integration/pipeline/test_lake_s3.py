@@ -24,7 +24,7 @@ from penstock.testing.server import LocalServer
 from tests.unit.pipeline.lake_victim import NO_SPARK, archiver, plan_batch
 from tests.unit.pipeline.lakes import messages, offsets, store, write
 
-pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.alone, pytest.mark.server, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

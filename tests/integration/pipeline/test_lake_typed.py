@@ -21,6 +21,8 @@ from penstock.sync import PubSub
 from penstock.testing.server import LocalServer
 from tests.unit.pipeline.lake_victim import NO_SPARK, plan_batch
 
+pytestmark = pytest.mark.alone
+
 
 def record(*fields: dict[str, Any]) -> str:
     return json.dumps({"type": "record", "name": "Order", "fields": list(fields)})

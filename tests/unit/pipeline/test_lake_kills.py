@@ -24,7 +24,7 @@ from penstock.testing.server import LocalServer
 from tests.unit.pipeline.lake_victim import NO_SPARK, archiver, plan_batch
 from tests.unit.pipeline.lakes import offsets
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.alone, pytest.mark.server]
 
 KILLS = int(os.environ.get("PENSTOCK_LAKE_KILLS", "6"))
 

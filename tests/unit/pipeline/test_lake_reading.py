@@ -20,6 +20,8 @@ from penstock.pipeline.lake.reading import LakeLog
 from penstock.pipeline.lake.table import Lake
 from tests.unit.pipeline.lakes import at, messages, store, store_events
 
+pytestmark = pytest.mark.alone
+
 
 def log_of(lake: Path, **options: str) -> LakeLog:
     subscribe = {} if "view" in options else {"subscribePattern": ".*"}

@@ -14,6 +14,8 @@ from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument
 from penstock.pipeline.lake.table import ARCHIVE, KEPT_DAYS, SHAPES, ArchivedSpan, Lake, Watermark, lake_address, local_path
 from tests.unit.pipeline.lakes import messages, offsets, store, write
 
+pytestmark = pytest.mark.alone
+
 DAY = 86_400
 
 

@@ -16,6 +16,8 @@ from penstock.pipeline.reader import BatchReader
 from tests.integration.pipeline.world import Query, World, everything, places, values
 from tests.unit.pipeline.lakes import write
 
+pytestmark = pytest.mark.alone
+
 
 def archive(world: World, lake: Path, stream: str, start: int, stop: int) -> None:
     """Put a range into the lake as it is in the log."""

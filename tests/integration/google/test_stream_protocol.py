@@ -56,7 +56,7 @@ def test_a_changed_property_is_told_on_the_open_stream(google: Google) -> None:
         stream.answers.wait(1)
         google.update(subscription, "enable_exactly_once_delivery", enable_exactly_once_delivery=True)
         stream.answers.until(
-            lambda answers: any(one.subscription_properties.exactly_once_delivery_enabled for one in answers), within=3
+            lambda answers: any(one.subscription_properties.exactly_once_delivery_enabled for one in answers), within=15
         )
 
 

@@ -234,7 +234,7 @@ def test_status_of_a_server_that_fails_ends_with_1(anywhere: Penstock) -> None:
         failing = anywhere("status")
     assert failing.code == 1
     assert "Failing: 1 queue has no consumer" in failing.out
-    assert "nobody takes messages: 1 message waits, the oldest for 10m 01s" in failing.out
+    assert "no consumer: 1 message waits, the oldest for 10m 01s" in failing.out
 
 
 def test_status_of_a_directory_shows_what_is_in_it(tmp_path: Path) -> None:

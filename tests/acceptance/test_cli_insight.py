@@ -405,6 +405,15 @@ def test_bash_completes_the_names_of_what_exists(penstock: Penstock, script: Pat
     assert complete(elsewhere, script, f"penstock explain --server={server.url} b") == ["billing"]
 
 
+def test_bash_completes_the_names_of_contexts(penstock: Penstock, script: Path) -> None:
+    for name in ("prod", "dev"):
+        penstock.good(f"context add {name} --server {NOWHERE}")
+    assert complete(penstock, script, "penstock topic list --context ") == ["dev", "prod"]
+    assert complete(penstock, script, "penstock context use p") == ["prod"]
+    assert complete(penstock, script, "penstock context remove dev p") == ["prod"]
+    assert complete(penstock, script, "penstock context add ") == []
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])  # bash reads its own above
 def test_a_shell_that_is_here_can_read_its_script(penstock: Penstock, shell: str) -> None:
     text = penstock.good(f"completion {shell}").out

@@ -13,8 +13,8 @@ from penstock.clock import SystemClock
 from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.testing.sources.driver import Abilities
 from penstock.values.message import Message
+from tests.conformance.sources.driver import Abilities
 
 IN_PROCESS = Abilities(restarts=False, has_connection=False, keeps_dead=True)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.source_conformance import SOURCE_CHECKS, checked, missing
-from penstock.testing.sources.driver import SourceCheck
-from penstock.testing.sources.lives import (
+from tests.conformance.source_drivers import DurableDriver, MemoryDriver, SubscriptionDriver
+from tests.conformance.sources.checks import SOURCE_CHECKS, checked, missing
+from tests.conformance.sources.driver import SourceCheck
+from tests.conformance.sources.lives import (
     what_a_source_held_that_died_comes_again,
     what_a_stopped_source_held_is_given_back_at_once,
 )
-from penstock.testing.sources.settling import what_is_acked_is_gone_for_good, what_is_buried_is_not_handed_out_again
-from tests.conformance.source_drivers import DurableDriver, MemoryDriver, SubscriptionDriver
+from tests.conformance.sources.settling import what_is_acked_is_gone_for_good, what_is_buried_is_not_handed_out_again
 from tests.together import Scene, play_together
 
 DURABILITY = [

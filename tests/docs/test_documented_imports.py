@@ -39,7 +39,7 @@ SHOWN_BEFORE = """
     penstock.testing.Report penstock.testing.Simulation penstock.testing.certificates.Authority penstock.testing.check_journal
     penstock.testing.conformance.JOURNAL_CHECKS penstock.testing.hostile.HOSTILE penstock.testing.proxy.Direction
     penstock.testing.proxy.FaultyProxy penstock.testing.server.LocalServer penstock.testing.server.ServerProcess
-    penstock.testing.source_conformance penstock.testing.target.Target penstock.testing.target.in_turn
+    penstock.testing.target.Target penstock.testing.target.in_turn
     penstock.testing.target.respond penstock.work.NewMessage penstock.worker.Reject penstock.worker.Retry
 """
 

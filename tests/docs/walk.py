@@ -3,9 +3,9 @@
 - a Python block that begins with `# name.py` is saved under that name;
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
-- `penstock serve`, `penstock worker`, `penstock router run` and `penstock hub listen` run beside the shell, each as in a terminal
-  of its own, until a block begins with `^C`, which is for the one that was started last; what listens has a real terminal, where
-  it prints for people;
+- `penstock serve`, `penstock worker`, `penstock router run`, `penstock hub listen` and `uvicorn` run beside the shell, each as in a
+  terminal of its own, until a block begins with `^C`, which is for the one that was started last; what listens has a real
+  terminal, where it prints for people;
 - lines of a `console` block that no command stands before are what that one prints next.
 
 What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
@@ -31,9 +31,9 @@ from tests.docs.pages import Block, blocks
 from tests.ports import free_port
 
 PATIENCE_SECONDS = 100
-PORTS = ("8085", "8086", "8087")
+PORTS = ("8000", "8085", "8086", "8087")
 SETTINGS = {"PENSTOCK_PORT": "8085", "PENSTOCK_GRPC_PORT": "8086", "PENSTOCK_NATIVE_PORT": "8087"}
-BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run|hub listen)\b")
+BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?(?:penstock (?:serve|worker|router run|hub listen)|uvicorn)\b")
 IN_TERMINAL = re.compile(r"penstock hub listen\b")
 INTERRUPTED = 130
 ANYTHING = "…"
@@ -52,6 +52,7 @@ _SHAPES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "MINUTE"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "MOMENT"),
     (r"^\d\d:\d\d:\d\d(?:\.\d{3})? ", "TIME "),
+    (r"\bprocess \[\d+\]", "process [PID]"),
     (r"@\(penstock/[0-9a-f]{16}\)", "@(penstock/MADE-UP)"),
     (r"--since \S+:\d+", "--since POSITION"),
     (r"\+\d+(?:\.\d+)? (?:µs|ms|s)\b", "AFTER"),
@@ -158,8 +159,8 @@ class Walk:
         self._beside[-1].send_signal(signal.SIGINT)
         lines = self._read(self._beside[-1], lambda _: False)
         process = self._beside.pop()
-        wanted = INTERRUPTED if "penstock hub listen" in str(process.args) else 0
-        assert _end(process) == wanted, "what is stopped ends well"
+        expected = INTERRUPTED if "penstock hub listen" in str(process.args) else 0
+        assert _end(process) == expected, "what is stopped ends well"
         return lines
 
     def _type(self, command: str) -> list[str]:

@@ -263,7 +263,7 @@ def test_what_the_image_copies_is_enough_to_build_the_wheel(tmp_path: Path) -> N
     # Nothing of the tests, the demo or the benchmarks; of the test kit what the documentation describes.
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"penstock", "pyspark_penstock"}
     kit = {name.split("/")[2].removesuffix(".py") for name in names if name.startswith("penstock/testing/")}
-    inside = {"__init__", "clock", "faults", "plugin", "simulator", "sources"}  # `penstock.testing` has their names
+    inside = {"__init__", "clock", "faults", "plugin", "simulator"}  # `penstock.testing` has their names
     described = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     assert {name for name in kit - inside if f"penstock.testing.{name}" not in described} == set()
 

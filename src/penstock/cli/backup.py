@@ -18,7 +18,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a directory that does not exist or is empty")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--server", metavar="URL", help="let this server send a backup of itself, in place of SOURCE")
-    place.add_argument("--context", metavar="NAME", help="the same with a server that `penstock context add` named")
+    place.add_argument("--context", metavar="CONTEXT", help="the same with a server that `penstock context add` named")
     parser.add_argument("--token", help=TOKEN_HELP)
     add_ca(parser)
     parser.add_argument("--token-file", metavar="FILE", help="the server's file of tokens, if it is not in the data directory")

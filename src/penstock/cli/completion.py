@@ -1,18 +1,20 @@
 """`penstock completion bash|zsh|fish`: a script that lets a shell complete commands, flags and the names of what exists.
 
 The commands with their flags and arguments are read from argparse. Each script holds a table of them and a small function that
-walks over the words typed so far. For names that only the broker knows it calls `penstock completion --names KIND`, with the
-target that the words name.
+walks over the words typed so far. For names of topics, contexts and the like it calls `penstock completion --names KIND`, with
+the flags that choose the broker.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.cli import contexts
 from penstock.cli.command import Parser
 from penstock.cli.main import COMMANDS, parser_of
 from penstock.cli.output import say
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """The shell; and, for the scripts themselves, what they ask while somebody types."""
+    """Add the shell, and the hidden flags that the scripts use."""
     parser.add_argument("shell", metavar="SHELL", choices=[*SCRIPTS], nargs="?", help=f"one of {', '.join(SCRIPTS)}")
     parser.add_argument("--names", metavar="KIND", choices=KINDS, help=argparse.SUPPRESS)
     for flag in TARGET:
@@ -34,6 +36,8 @@ def configure(parser: Parser) -> None:
 
 def run(found: argparse.Namespace) -> int:
     """Print the script, or the names."""
+    if found.names == "contexts":
+        return _say_sorted(contexts.load(os.environ).contexts)
     if found.names is not None:
         return run_with_client(found, lambda pubsub: _say_names(pubsub, found.names))
     if found.shell is None:
@@ -54,13 +58,17 @@ async def _say_names(pubsub: PubSub, kind: str) -> int:
             names = [*{one.name for one in await pubsub.subscriptions()} | {*await pubsub.queues()}]
         case _:
             names = await pubsub.queues()
-    if names:
-        say("\n".join(sorted(names)))
+    return _say_sorted(names)
+
+
+def _say_sorted(names: Iterable[str]) -> int:
+    if listed := sorted(names):
+        say("\n".join(listed))
     return 0
 
 
-KINDS = ("topics", "subscriptions", "queues", "snapshots", "backlogs")
-"""What has names that can be looked up. A backlog is that of a subscription or of a queue."""
+KINDS = ("topics", "subscriptions", "queues", "snapshots", "backlogs", "contexts")
+"""The kinds of names that can be listed. A backlog is that of a subscription or of a queue."""
 FILES, DIRECTORIES = "@files", "@dirs"
 _CHOICE = re.compile(r"[\w-]+(\|[\w-]+)+")
 _PLACES = {"FILE": FILES, "PATH": FILES, "DIR": DIRECTORIES}
@@ -127,7 +135,7 @@ def _values(action: argparse.Action, words: Sequence[str]) -> str:
     if word == "NAME" and not action.option_strings and words:
         # `topic delete NAME` is about a topic that exists, `topic create NAME` about one that does not.
         word = "" if words[-1] == "create" else "BACKLOG" if words[0] == "explain" else words[0].upper()
-    elif words[-1:] == ("create",) and words[0].upper() == word and not action.option_strings:
+    elif words[-1:] in {("create",), ("add",)} and words[0].upper() == word and not action.option_strings:
         word = ""
     kind = f"{word.lower()}s"
     # The topics of the hub are no topics of the broker.

@@ -120,7 +120,7 @@ def add_server(place: argparse.ArgumentParser | argparse._ArgumentGroup, *aliase
     )
     place.add_argument(
         "--context",
-        metavar="NAME",
+        metavar="CONTEXT",
         help=f"a server that `penstock context add` named (default: {CONTEXT_VARIABLE}, or the one in use)",
     )
 

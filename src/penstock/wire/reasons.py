@@ -119,9 +119,9 @@ def advice(name: str, state: State, oldest: Sequence[Unsettled], *, is_queue: bo
         yield f"deliveries are paused: penstock {kind} resume {name}"
     if reasons[None] and not state.in_flight:
         follow = f"penstock queue consume {name}" if is_queue else f"penstock pull {name} --follow"
-        yield f"nobody takes messages: start a consumer, or look at what comes with {follow}"
+        yield f"no consumer takes messages: start one, or receive them here: {follow}"
     elif reasons[None]:
-        yield "consumers take less than comes: add more of them, or let each hold more (flow control)"
+        yield "messages arrive faster than consumers take them: add consumers, or let each hold more (flow control)"
     if reasons["flow_limit"]:
         yield "consumers hold as much as the flow limit allows: let them settle faster, or raise the limit"
     blockers = list(dict.fromkeys(one.explanation.by for one in reasons["key_blocked"] if one.explanation.by is not None))

@@ -45,7 +45,7 @@ async def trade(server: LocalServer, queues: QueueManager, clock: ManualClock) -
 async def take(devtools: str, server: LocalServer, shop: Shop, folder: Path) -> None:
     """Write the pictures."""
     pictures = (
-        ("console-overview", "/console", "nobody takes", 660),
+        ("console-overview", "/console", "no consumer", 660),
         ("console-message", f"/console/message/{shop.dead_mail}", "max_retries_exceeded", 900),
         ("console-dead-letters", "/console/dead?source=queue:mail", "SMTP 550 mailbox 0", 760),
     )

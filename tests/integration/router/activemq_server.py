@@ -19,7 +19,7 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.activemq import ActiveMqSource
 from penstock.router.sources.stomp import Frame, Login, StompConnection, escape, frame, headers, open_connection
-from penstock.testing.sources.driver import Abilities
+from tests.conformance.sources.driver import Abilities
 from tests.integration.router.certificate import STORE_PASSWORD, CertificateFiles
 from tests.ports import free_port
 
@@ -205,7 +205,7 @@ class Client:
 
 
 class ActiveMqDriver:
-    """For `penstock.testing.source_conformance`."""
+    """For `tests.conformance.sources.checks`."""
 
     can = Abilities(has_leases=False)
     _queues = count(1)

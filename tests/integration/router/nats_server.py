@@ -22,7 +22,7 @@ from penstock.clock import SystemClock
 from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source
 from penstock.router.sources.nats import NatsSource
-from penstock.testing.sources.driver import Abilities
+from tests.conformance.sources.driver import Abilities
 from tests.ports import free_port
 
 SERVER = shutil.which("nats-server") or "/usr/sbin/nats-server"

@@ -27,7 +27,7 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.sqs import SqsSource
 from penstock.testing.proxy import FaultyProxy
-from penstock.testing.sources.driver import Abilities
+from tests.conformance.sources.driver import Abilities
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"

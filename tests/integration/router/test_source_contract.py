@@ -20,14 +20,14 @@ from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources import remote
 from penstock.router.sources.remote import ServerQueues
 from penstock.testing.server import ServerProcess
-from penstock.testing.source_conformance import SOURCE_CHECKS, checked, missing
-from penstock.testing.sources.driver import NEEDS, Abilities, SourceCheck, SourceDriver
-from penstock.testing.sources.handing_out import (
+from tests.conformance.sources.checks import SOURCE_CHECKS, checked, missing
+from tests.conformance.sources.driver import NEEDS, Abilities, SourceCheck, SourceDriver
+from tests.conformance.sources.handing_out import (
     everything_is_handed_out_once_and_in_order,
     many_may_be_held_at_a_time,
     pollers_at_the_same_time_share_the_messages,
 )
-from penstock.testing.sources.lives import (
+from tests.conformance.sources.lives import (
     a_server_that_comes_back_is_found_again,
     an_ack_while_the_server_is_away_counts,
     nothing_is_lost_when_the_server_restarts,

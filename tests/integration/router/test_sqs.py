@@ -19,7 +19,7 @@ from penstock.errors import FailedPrecondition, QueueNotFound
 from penstock.router.core.message import SourceMessage
 from penstock.router.source import QueueDepth
 from penstock.router.sources.sqs import SqsSource
-from penstock.testing.sources.driver import some, take
+from tests.conformance.sources.driver import some, take
 from tests.integration.router.sqs_server import KEYS, REGION, SqsServer, source_of
 
 

@@ -17,7 +17,7 @@ from penstock.router.source import SourceContext, open_source
 from penstock.router.sources import sqs
 from penstock.router.sources.sqs import SqsSource
 from penstock.router.sources.sqs_api import CALL_SECONDS, SqsApi, address_of
-from penstock.testing.sources.driver import take
+from tests.conformance.sources.driver import take
 from tests.integration.router.sqs_script import URL, Answer, Call, always, error, messages, quiet, scripted, settled, started
 from tests.integration.router.sqs_server import KEYS, source_of
 from tests.together import play_together

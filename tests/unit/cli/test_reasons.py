@@ -94,7 +94,7 @@ def unsettled(reason: str | None, *, by: str | None = None, attempts: int = 0) -
         (state(), [], None),
         (state(backlog=1), [unsettled("paused")], "penstock subscription resume billing"),
         (state(backlog=1), [unsettled(None)], "penstock pull billing --follow"),
-        (state(backlog=2, in_flight=1), [unsettled(None)], "consumers take less than comes"),
+        (state(backlog=2, in_flight=1), [unsettled(None)], "messages arrive faster than consumers take them"),
         (state(backlog=1, in_flight=1), [unsettled("flow_limit")], "raise the limit"),
         (state(backlog=1, in_flight=1), [unsettled("key_blocked", by="04" * 15)], f"penstock trace {'04' * 15}"),
         (state(backlog=1, delayed=1), [unsettled("delayed", attempts=2)], f"penstock trace {'05' * 15}"),

@@ -107,7 +107,7 @@ def test_the_worst_comes_first_and_the_sentence_counts() -> None:
 
     assert [one.level for one in found] == ["bad", "bad", "warn", "warn", "warn"]
     assert found[0].name == "b"
-    assert found[0].text == "nobody takes messages: 5 messages wait, the oldest for 1h 06m"
+    assert found[0].text == "no consumer: 5 messages wait, the oldest for 1h 06m"
     assert {one.link for one in found} >= {"/console/queues/b", "/console/dead?source=queue%3Ac%20d", "/console/router"}
     said = status(rows, found, 4)
     assert said.level == "bad"

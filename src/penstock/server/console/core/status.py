@@ -123,7 +123,7 @@ def _of_rows(rows: Iterable[Figures]) -> Iterator[tuple[Attention, float | None]
         match state_of(row):
             case "stuck":
                 level: Level = "bad" if oldest >= BAD_SECONDS else "warn"
-                yield Attention(level, row.kind, row.name, f"nobody takes messages: {waiting}", link), oldest
+                yield Attention(level, row.kind, row.name, f"no consumer: {waiting}", link), oldest
             case "paused" if row.backlog:
                 yield Attention("warn", row.kind, row.name, f"paused: {waiting}", link), oldest
             case "growing":

@@ -6,7 +6,7 @@ from typing import cast
 
 from penstock.clock import monotonic
 from penstock.router.source import KeepsDeadLetters
-from penstock.testing.sources.driver import (
+from tests.conformance.sources.driver import (
     EARLY,
     PATIENCE,
     SHORT,

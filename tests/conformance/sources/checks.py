@@ -1,7 +1,7 @@
 """The contract of a router's source (`router.source`), as checks that any implementation can be held to.
 
-    from penstock.testing.source_conformance import SOURCE_CHECKS, missing, run_check
-    from penstock.testing.sources.driver import SourceCheck, SourceDriver
+    from tests.conformance.sources.checks import SOURCE_CHECKS, missing, run_check
+    from tests.conformance.sources.driver import SourceCheck, SourceDriver
 
     @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
     def test_my_source_keeps_the_contract(check: SourceCheck, driver: SourceDriver) -> None:
@@ -20,8 +20,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.testing.sources import handing_out, lives, settling
-from penstock.testing.sources.driver import NEEDS, TIME_LIMIT, SourceCheck, SourceDriver
+from tests.conformance.sources import handing_out, lives, settling
+from tests.conformance.sources.driver import NEEDS, TIME_LIMIT, SourceCheck, SourceDriver
 
 SOURCE_CHECKS: Final[Sequence[SourceCheck]] = (
     handing_out.everything_is_handed_out_once_and_in_order,

@@ -9,7 +9,7 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.router.core.message import SourceMessage
 from penstock.router.source import QueueDepth
-from penstock.testing.sources.driver import (
+from tests.conformance.sources.driver import (
     MANY,
     PATIENCE,
     SourceDriver,

@@ -7,7 +7,7 @@ import asyncio
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.testing.sources.driver import (
+from tests.conformance.sources.driver import (
     LONG,
     MANY,
     PATIENCE,

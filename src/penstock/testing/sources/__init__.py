@@ -1,1 +1,0 @@
-"""The checks of `source_conformance`, and what a driver has to bring."""

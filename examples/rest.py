@@ -28,7 +28,7 @@ def call(method: str, path: str, body: object = None) -> Any:
 
 
 def command(name: str, **payload: object) -> Any:
-    """Do one command of the queue API."""
+    """Execute one command of the queue API."""
     return call("POST", "/api/v1/command", {"command": name, "payload": payload})["payload"]
 
 

@@ -3,8 +3,8 @@
 - a Python block that begins with `# name.py` is saved under that name;
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
-- `penstock serve`, `penstock worker`, `penstock router run`, `penstock hub listen` and `uvicorn` run beside the shell, each as in a
-  terminal of its own, until a block begins with `^C`, which is for the one that was started last; what listens has a real
+- `penstock serve`, `penstock worker`, `penstock router run`, `penstock hub listen` and `uvicorn` run beside the shell, each as in
+  a terminal of its own, until a block begins with `^C`, which is for the one that was started last; what listens has a real
   terminal, where it prints for people;
 - lines of a `console` block that no command stands before are what that one prints next.
 

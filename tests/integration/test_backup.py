@@ -493,7 +493,7 @@ def test_an_answer_that_is_no_backup_leaves_nothing(tmp_path: Path, subtests: py
         backup.download("http://127.0.0.1:1", tmp_path / "backup")
     with LocalServer() as server, pytest.raises(ServerUnreachable, match="it does not speak HTTP"):
         backup.download(f"http://{server.grpc}", tmp_path / "backup")
-    with pytest.raises(Unauthenticated, match="that is not a token of penstock"):
+    with pytest.raises(Unauthenticated, match="this is not a Penstock token"):
         backup.download("http://127.0.0.1:1", tmp_path / "backup", token="two\nlines")
     with pytest.raises(InvalidArgument, match="expected the address of the HTTP port"):
         backup.download("penstock://127.0.0.1:1", tmp_path / "backup")

@@ -1,4 +1,4 @@
-"""Who may do what, and how often: tokens, what they allow, and limits for each client."""
+"""Who may do what, and how often: tokens, their permissions, and rate limits for each client."""
 
 from penstock.access.core.principal import ANYONE, Action, Principal, Right, Verb
 from penstock.access.core.token import Token

@@ -1,8 +1,8 @@
-"""The token file: who has a token, checked at every call, changed by `penstock token` while the server runs.
+"""The token file. It is checked at every call, and `penstock token` changes it while the server runs.
 
-Writers take a lock, write a new file beside the old one, sync it and rename it: a reader sees the old tokens or the new ones,
-never half of them. A reader looks once a second whether the file is another one. A file that cannot be trusted lets nobody
-in: at the start it is an error, and later every call is refused until it is whole again.
+A writer takes a lock, writes a new file beside the old one, syncs it and renames it: a reader sees either all the old tokens or
+all the new ones. A reader checks once a second whether the file has changed. A damaged or unsafe file lets no caller in: it is an
+error at the start, and later every call is refused until the file is valid again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logging.getLogger("penstock.access")
 
 _MAX_FILE_BYTES = 64 * 2**20
 UNKNOWN_INTERVAL = 20_000
-"""How soon an unknown token makes the server look at the file again: a script uses the token it has just made."""
+"""How soon an unknown token makes the server read the file again: scripts use tokens right after creating them."""
 _NOBODY = "0" * 64
-"""What an unknown token is compared with, so that it takes as long as a known one."""
+"""Unknown tokens are compared with this, so that they take as long as known ones."""
 
 
 class Keyring:
-    """The tokens in one file. A file that does not exist holds none. Safe for several threads and processes."""
+    """The tokens of one file. A file that does not exist has none. Safe for several threads and processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class Keyring:
         self._checked: int | None = None
         self._problem: str | None = None
         self._unwarned: dict[str, str] = {}
-        """What to say of tokens made under old rules when they are used, until it was said."""
+        """Warnings about tokens made under older rules, by token; each is logged at its first use."""
         self._warned: set[str] = set()
         self._read()
 
@@ -52,8 +52,8 @@ class Keyring:
         """The principal of this secret.
 
         Raises:
-            Unauthenticated: there is no secret, or it is malformed, unknown, revoked or expired.
-            Unavailable: the file cannot be trusted at the moment.
+            Unauthenticated: the secret is missing, malformed, unknown, revoked or expired.
+            Unavailable: the file is damaged or unsafe at the moment.
         """
         self._look_again(now, SECOND)
         self._check_file()
@@ -61,9 +61,9 @@ class Keyring:
             raise Unauthenticated
         parts = Secret.parse(secret)
         if parts is None:
-            raise Unauthenticated("that is not a token of penstock")
+            raise Unauthenticated("this is not a Penstock token")
         if parts.token_id not in self._known:
-            self._look_again(now, UNKNOWN_INTERVAL)  # it may have been made a moment ago
+            self._look_again(now, UNKNOWN_INTERVAL)  # it may be new
         known = self._known.get(parts.token_id)
         is_right = hmac.compare_digest(parts.digest, known[0].digest if known is not None else _NOBODY)
         if known is None or not is_right:
@@ -77,11 +77,11 @@ class Keyring:
         return principal
 
     def check(self, principal: Principal, now: int) -> None:
-        """Return if the token of somebody who was let in is still there. When it ends is for them to know: `expires_at`.
+        """Return if the token of an authenticated caller still exists. Callers watch its expiry themselves: `expires_at`.
 
         Raises:
             Unauthenticated: it was revoked.
-            Unavailable: the file cannot be trusted at the moment.
+            Unavailable: the file is damaged or unsafe at the moment.
         """
         self._look_again(now, SECOND)
         self._check_file()
@@ -89,18 +89,18 @@ class Keyring:
             raise Unauthenticated("the token was revoked")
 
     def expires_at(self, principal: Principal) -> int | None:
-        """When the token of a caller ends; None when it does not, or is not known any more."""
+        """When a caller's token expires; None if it does not expire, or is unknown."""
         known = self._known.get(principal.token_id)
         return known[0].expires if known is not None else None
 
     def _check_file(self) -> None:
         if self._problem is not None:
             raise Unavailable(
-                "the server cannot read its tokens", hint="see its log; no token is accepted until that is repaired"
+                "the server cannot read its tokens", hint="see its log; no token is accepted until the file is repaired"
             )
 
     def _look_again(self, now: int, interval: int) -> None:
-        """Look whether the file has changed, if the last look was this long ago. A clock that was set back must not stop it."""
+        """Read the file again if it has changed, at most once per interval. A clock that was set back must not stop this."""
         if self._checked is None or not 0 <= now - self._checked < interval:
             self._refresh()
             self._checked = now
@@ -115,7 +115,7 @@ class Keyring:
         patterns: Iterable[str] = ("*",),
         expires: int | None = None,
     ) -> str:
-        """Make a token that is valid until `expires`; returns its secret, which nobody can read again."""
+        """Make a token that is valid until `expires`; returns its secret, which cannot be shown again."""
         secret = Secret(secrets.token_hex(6), secrets.token_urlsafe(32))
         token = Token(
             id=secret.token_id,
@@ -143,7 +143,7 @@ class Keyring:
         return sorted((token for token, _ in self._known.values()), key=lambda token: (token.created, token.id))
 
     def revoke(self, token_id: str) -> None:
-        """Forget a token; servers stop accepting it within a second."""
+        """Delete a token; servers stop accepting it within a second."""
 
         def remove(tokens: dict[str, Token]) -> None:
             if tokens.pop(token_id, None) is None:
@@ -157,11 +157,11 @@ class Keyring:
             if _signature(found) == self._seen and self._problem is None:
                 return
         except OSError:
-            pass  # reading says what is wrong, or that there is no file
+            pass  # reading reports the problem, or that there is no file
         try:
             self._read()
         except (DataLoss, FailedPrecondition) as error:
-            if self._problem != str(error):  # once, not every second
+            if self._problem != str(error):  # log it once, not every second
                 log.error("%s; every call is refused", error)
             self._problem = str(error)
         else:
@@ -216,7 +216,7 @@ def _signature(found: os.stat_result) -> tuple[int, int, int]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Only one writer at a time, on this machine. The lock goes with the process, whatever happens to it."""
+    """Lock out other writers on this machine. The lock ends with the process, however that ends."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -226,9 +226,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put the new file in the place of the old one, whole and on disk, readable by its owner alone."""
+    """Replace the file atomically and durably, readable only by its owner."""
     draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)  # left by a writer that died; this one holds the lock
+    draft.unlink(missing_ok=True)  # left by a writer that was killed; this one holds the lock
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

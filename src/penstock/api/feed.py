@@ -1,7 +1,8 @@
-"""Deliveries as they become possible: what stands behind a stream, in this process or at the other end of a connection.
+"""Deliveries as they become possible: the broker's side of a stream, in this process or over a connection.
 
-A feed belongs to a consumer of one subscription or work queue, and delivers within the consumer's limits; several feeds may
-share one. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in time settles what it has.
+A feed belongs to a consumer of one subscription or work queue, and delivers within the consumer's limits; several feeds may share
+a consumer. After a lost connection, a consumer keeps its messages for `GRACE_SECONDS`: if it reconnects in time, it can settle
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock.wire.frames import MAX_ERROR_CHARACTERS, Limits, Nack, Opened, off
 
 GRACE_SECONDS = 10.0
 LOST = "its consumer was lost while working on it"
-"""The error of a delivery that may have killed who worked on it."""
+"""The error of a delivery that may have killed its consumer."""
 
 
 class Feeds:
@@ -36,9 +37,9 @@ class Feeds:
         self.rules = rules
         self._open: dict[tuple[int, str], list[Feed]] = {}
         self._leaving: dict[tuple[int, str], asyncio.TimerHandle] = {}
-        """Consumers whose connection was lost a moment ago."""
+        """Consumers whose connection was lost less than `GRACE_SECONDS` ago."""
         self.begun: dict[tuple[int, str], set[int]] = {}
-        """Receipts of what consumers are working on."""
+        """Receipts of the messages that consumers have started to handle."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -54,9 +55,10 @@ class Feeds:
         owner: object,
         held: Iterable[int] | None = None,
     ) -> Feed:
-        """Begin to deliver. `owner` is who the feed lives with: a consumer that comes back under another leaves the old one.
+        """Start delivering. `owner` is the connection of the feed: a consumer that reconnects under another one leaves the old.
 
-        `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and returns.
+        `held` are the receipts that a reconnecting consumer still holds: everything else that was sent to it did not arrive and
+        is released.
         """
         check_name(consumer, "consumer")
         self.aio.advance()
@@ -74,11 +76,11 @@ class Feeds:
         return feed
 
     def sharing(self, feed: Feed) -> list[Feed]:
-        """The open feeds of a feed's consumer."""
+        """The open feeds of the same consumer."""
         return self._open.get((feed.number, feed.identity)) or [feed]
 
     def drop(self, feed: Feed, *, keep_seconds: float) -> None:
-        """Forget a feed. With the last of its consumer, what that holds returns, after this long."""
+        """Remove a feed. If it was the last of its consumer, the consumer's messages are released after this time."""
         key = (feed.number, feed.identity)
         feeds = self._open.get(key, [])
         if feed in feeds:
@@ -93,7 +95,7 @@ class Feeds:
                 feed.release()
 
     def stop(self) -> None:
-        """End every feed. What consumers hold they keep: they come back to the next run."""
+        """End every feed. Consumers keep their messages: they can reconnect to the next process."""
         for feed in [feed for feeds in self._open.values() for feed in feeds]:
             feed.fail(Unavailable("the server is stopping"))
         for leaving in self._leaving.values():
@@ -101,19 +103,19 @@ class Feeds:
         self._leaving.clear()
 
     def _expire(self, feed: Feed) -> None:
-        """A consumer did not come back. What it was working on may be what has killed it, so that counts as a try."""
+        """A consumer did not reconnect. The messages that it was handling may have killed it, so these attempts count."""
         begun = self._forget((feed.number, feed.identity))
         feed.release(lambda lease: receipt_of(lease) in begun, LOST)
 
     def _forget(self, key: tuple[int, str]) -> set[int]:
-        """Forget a consumer; returns the receipts of what it was working on."""
+        """Remove a consumer; returns the receipts of the messages that it was handling."""
         self._leaving.pop(key, None)
         return self.begun.pop(key, set())
 
 
 @runtime_checkable
 class Addressed(Protocol):
-    """An owner of feeds that knows where it is."""
+    """An owner of feeds with an address."""
 
     address: str
 
@@ -129,7 +131,7 @@ class Feed(StreamConsumer):
 
     @property
     def prefetch_limit(self) -> int:
-        """How many messages its consumer may hold."""
+        """The limit of messages that its consumer holds."""
         return self._limits.max_messages
 
     def __init__(  # noqa: PLR0917  # the parts of one feed
@@ -145,18 +147,18 @@ class Feed(StreamConsumer):
         self.opened = opened(self.queue)
 
     def adjust(self, limits: Limits) -> None:
-        """Live by other limits from now on; what is out keeps its deadline."""
+        """Change the limits; messages in flight keep their deadlines."""
         self._live_by(limits)
         self.wake()
 
     def close(self, *, keep: bool = False) -> None:
-        """End it. What the consumer holds returns with its last feed, unless it is to be kept."""
+        """End it. With the last feed of a consumer its messages are released, unless they are to be kept."""
         if not self.is_over:
             self.stop()
             self._feeds.drop(self, keep_seconds=GRACE_SECONDS if keep else 0)
 
     def leave(self) -> None:
-        """End it because its consumer is elsewhere now, and has taken along what it holds."""
+        """End it because its consumer has reconnected elsewhere, and keeps its messages there."""
         self.close(keep=True)
         self._sink.end(None)
 
@@ -173,9 +175,10 @@ class Feed(StreamConsumer):
         deadlines: list[tuple[list[int], float]] | None = None,
         begun: list[int] | None = None,
     ) -> list[int]:
-        """End deliveries or move their deadlines; returns the receipts that were not live any more.
+        """Settle deliveries or change their deadlines; returns the receipts that were not leased any more.
 
-        Settled is all or, when an argument is wrong, nothing. `begun` are deliveries that the consumer works on from now on.
+        Either all are processed or, if an argument is invalid, none. `begun` are deliveries that the consumer has started to
+        handle.
         """
         verbs: list[tuple[list[int], Settlement]] = [(acks, ACK)] if acks else []
         verbs += [(receipts, _nack(nacked)) for nacked, receipts in _alike(nacks or [])]
@@ -186,7 +189,7 @@ class Feed(StreamConsumer):
         return failed
 
     def _note(self, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
-        """Remember what the consumer works on."""
+        """Note the messages that the consumer is handling."""
         key = (self.number, self.identity)
         known = self._feeds.begun.get(key)
         if (known is None and not begun) or (holding := self.holding()) is None:
@@ -197,16 +200,16 @@ class Feed(StreamConsumer):
         known.difference_update(acks)
         known.difference_update(nacked.receipt for nacked in nacks)
         if len(known) > 2 * holding[0] + BATCH:
-            # Leases that ran out are never settled, and a client may say what it likes.
+            # Expired leases are never settled, and a client may claim anything.
             known &= {receipt_of(lease) for lease in self.held()}
 
     async def confirmed(self) -> None:
-        """Return when what was settled so far cannot be undone by a crash, where that was promised."""
+        """Return once a crash cannot undo the settlements so far, if the subscription promises that."""
         if self.opened.exactly_once:
             await self._aio.durable()
 
     def _pass_on(self, queue: QueueDescription, leases: list[Lease]) -> None:
-        """Deliver a batch, through all feeds of the consumer in equal parts."""
+        """Deliver a batch through all feeds of the consumer, in equal parts."""
         feeds = self._feeds.sharing(self)
         if len(feeds) == 1 or len(leases) == 1:
             super()._pass_on(queue, leases)
@@ -219,7 +222,7 @@ class Feed(StreamConsumer):
             stop = start + share + (index < more)
             if start == stop:
                 break
-            if feed.is_over:  # by what the receiver of a part before did
+            if feed.is_over:  # closed by the receiver of an earlier part
                 self.settle(leases[start:stop], GIVE_BACK)
             else:
                 self._aio.served(self.number, feed)
@@ -238,10 +241,10 @@ class Feed(StreamConsumer):
             return -1
         holding = self.holding()
         if holding is None or limits.is_paused:
-            return 0  # nothing is taken, but waiting calls learn that there is nothing to wait for any more
+            return 0  # no messages are taken, but waiting calls end
         held, size = holding
         if held >= limits.max_messages or size >= limits.max_bytes:
-            return -1  # of many feeds with a backlog, most that look are full
+            return -1  # of several feeds with a backlog, most are full
         if limits.allow_excess:
             self.prefetch, self.prefetch_bytes = held + BATCH, size + BATCH_BYTES
         return room
@@ -252,7 +255,7 @@ def receipt_of(lease: Lease) -> int:
 
 
 def checked(limits: Limits) -> int:
-    """The ack deadline of limits that make sense, in microseconds."""
+    """The ack deadline of valid limits, in microseconds."""
     check_count(limits.max_messages, "max_messages", 1)
     check_count(limits.max_bytes, "max_bytes", 1)
     check_count(limits.ordering_window, "ordering_window", 1, MAX_ORDERING_WINDOW)
@@ -260,13 +263,13 @@ def checked(limits: Limits) -> int:
 
 
 def opened(queue: QueueDescription) -> Opened:
-    """What a consumer must know of what it consumes."""
+    """The answer to opening a stream."""
     policy = queue.policy
     return Opened(queue.number, queue.stream, policy.max_attempts, policy.exactly_once, policy.ordered)
 
 
 def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
-    """Nacks that say the same, and their receipts: a stream that closes releases a thousand at once."""
+    """Nacks with equal options, and their receipts: a stream that closes releases a thousand at once."""
     found: dict[tuple[object, ...], tuple[Nack, list[int]]] = {}
     for one in nacks:
         found.setdefault((one.requeue, one.error, one.delay, one.unseen), (one, []))[1].append(one.receipt)
@@ -276,7 +279,7 @@ def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
 def _nack(given: Nack) -> Settlement:
     if given.unseen:
         return GIVE_BACK
-    # The text of an exception may hold half a character (the name of a file can); its message must still return.
+    # The text of an exception may contain half a character (from a file name, say); its message must still be released.
     error = given.error[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode() if given.error else None
     delay = None if given.delay is None else micros(given.delay, "delay", maximum=366 * 86_400)
     return nack(requeue=given.requeue, error=error, delay=delay)

@@ -1,4 +1,4 @@
-"""What the two faces of a broker have in common: each opens its own, or shares one that somebody else closes."""
+"""The common part of `MessageQueue` and `QueueManager`: each opens its own broker, or shares one that its owner closes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import InvalidArgument
 
 
 class InProcessApi:
-    """A way to use a broker. `broker` is the one below; use it to share it, for `history` and for `health`."""
+    """An API over a broker. `broker` is the broker itself; use it to share it, for `history` and for `health`."""
 
     def __init__(
         self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
@@ -24,13 +24,13 @@ class InProcessApi:
         self.broker = broker or Broker(clock=clock, data_dir=data_dir)
 
     def _current(self) -> Broker:
-        """The broker, open, after everything that is due has happened."""
+        """The broker, checked to be open, after everything that is due is done."""
         self.broker.catch_up()
         self.broker.check_open()
         return self.broker
 
     def close(self) -> None:
-        """Write everything down and end; a shared broker stays open."""
+        """Write everything to disk and close; a shared broker stays open."""
         if self._owns_broker:
             self.broker.close()
 

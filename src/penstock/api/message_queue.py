@@ -36,14 +36,14 @@ from penstock.values.subscription import (
 
 MAX_EXTENSION_SECONDS = 86_400
 FIXED_OPTIONS = frozenset({"message_ordering", "filter"})
-"""What a subscription is created with and keeps."""
+"""The options that cannot change after creation."""
 
 
 class MessageQueue(InProcessApi):
     """Topics, subscriptions, publish, pull, ack: a message broker in this process.
 
-    `MessageQueue()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods may be
-    called from many threads. What is pulled must be acked, nacked or extended before its deadline, or it is delivered again.
+    `MessageQueue()` is in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods are
+    thread-safe. A pulled message must be acked, nacked or extended before its deadline, or it is delivered again.
     """
 
     _instance: MessageQueue | None = None
@@ -51,7 +51,7 @@ class MessageQueue(InProcessApi):
 
     @classmethod
     def get_instance(cls) -> MessageQueue:
-        """The one of this process, in memory: made on first use, and again after it was closed."""
+        """The instance of this process, in memory: created on first use, and again after it was closed."""
         with cls._instance_lock:
             if cls._instance is None or cls._instance.broker.is_closed:
                 cls._instance = cls()
@@ -59,7 +59,7 @@ class MessageQueue(InProcessApi):
 
     @classmethod
     def reset_instance(cls) -> None:
-        """Close and forget the one of this process; for tests."""
+        """Close and remove the instance of this process; for tests."""
         with cls._instance_lock:
             instance, cls._instance = cls._instance, None
         if instance is not None:
@@ -67,11 +67,11 @@ class MessageQueue(InProcessApi):
 
     @classmethod
     def _after_fork(cls) -> None:
-        """A child makes its own, on first use."""
+        """A child process creates its own on first use."""
         cls._instance, cls._instance_lock = None, threading.Lock()
 
     def register_topic(self, topic_name: str, metadata: TopicMetadata | None = None) -> None:
-        """Create a topic. AlreadyExists when there is one. `metadata`, as of a topic that is copied, keeps its `created`."""
+        """Create a topic; AlreadyExists if it exists. `metadata`, for a copy of another topic, keeps its `created`."""
         name = check_name(topic_name, "topic_name")
         if metadata is not None and not isinstance(metadata, TopicMetadata):
             raise InvalidArgument.of("metadata", metadata, "a TopicMetadata or None")
@@ -79,7 +79,7 @@ class MessageQueue(InProcessApi):
         self.broker.change(lambda catalog, now: catalog.create_topic(name, now, created))
 
     def unregister_topic(self, topic_name: str) -> None:
-        """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
+        """Delete a topic. Its subscriptions stay, detached: they are emptied, and get no more messages."""
         check_name(topic_name, "topic_name")
         self.broker.change(lambda catalog, now: catalog.delete_topic(topic_name, now))
 
@@ -104,9 +104,9 @@ class MessageQueue(InProcessApi):
         self.broker.change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
     def update_subscription(self, subscription_name: str, **changes: Unpack[SubscriptionChanges]) -> None:
-        """Change options of `SubscriptionOptions` by name; what is not named stays. Leases keep their deadlines.
+        """Change options of `SubscriptionOptions` by name; others stay. Leases keep their deadlines.
 
-        Order and filter are for life. What the Google Pub/Sub API has created or changed can only be changed there.
+        Ordering and filter cannot change. Settings from the Google Pub/Sub API can only be changed by that API.
         """
 
         def update(catalog: Catalog, now: int) -> Event:
@@ -124,7 +124,7 @@ class MessageQueue(InProcessApi):
         self.broker.change(update)
 
     def unregister_subscription(self, subscription_name: str) -> None:
-        """Delete a subscription with everything that waits or is leased in it."""
+        """Delete a subscription with all its messages, also leased ones."""
         self.broker.change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
 
     def subscription_exists(self, subscription_name: str) -> bool:
@@ -150,7 +150,7 @@ class MessageQueue(InProcessApi):
         return publish(self.broker, Catalog.topic, topic_name, messages).message_ids()
 
     def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
-        """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
+        """Lease up to `max_messages` messages: oldest first, within the limits of ordering keys and flow control. Never waits."""
         if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
             check_count(max_messages, "max_messages", 1)
         queue, leases = take_blocking(self.broker, Catalog.subscription, subscription_name, max_messages)
@@ -165,23 +165,23 @@ class MessageQueue(InProcessApi):
         return received
 
     def ack(self, ack_id: str) -> None:
-        """Settle a delivery for good. InvalidArgument when it is settled, expired or replaced."""
+        """Ack a delivery. InvalidArgument if it is settled, expired or redelivered."""
         settle_one(self.broker, ack_id, ACK)
 
     def nack(self, ack_id: str) -> None:
-        """Give a delivery back: at once, or after the retry policy's backoff; dead-lettered when it was the last attempt."""
+        """Nack a delivery: redeliver it at once or after the retry policy's backoff, or dead-letter it after the last attempt."""
         settle_one(self.broker, ack_id, NACK)
 
     def ack_many(self, ack_ids: Iterable[str]) -> list[str]:
-        """Settle the valid ones for good; returns the ids that were not."""
+        """Ack all valid ones; returns the ids that were not valid."""
         return self._settle_many(ack_ids, ACK)
 
     def nack_many(self, ack_ids: Iterable[str]) -> list[str]:
-        """Give the valid ones back; returns the ids that were not."""
+        """Nack all valid ones; returns the ids that were not valid."""
         return self._settle_many(ack_ids, NACK)
 
     def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
-        """Extend a delivery's deadline by this many seconds. May be repeated."""
+        """Extend a delivery's deadline by this many seconds. It can be called again."""
         settle_one(self.broker, ack_id, extension(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
@@ -196,9 +196,9 @@ class MessageQueue(InProcessApi):
         offset: int | None = None,
         snapshot: str | None = None,
     ) -> None:
-        """Move a subscription: what lies before is settled, what lies after is available again. Ends every lease.
+        """Move a subscription: messages before the position are settled, those after it are available again. Ends every lease.
 
-        To a publish `time`, to an `offset` of the topic's stream, or to a `snapshot`.
+        The position is a publish `time`, an `offset` of the topic's stream, or a `snapshot`.
         """
         if sum(value is not None for value in (time, offset, snapshot)) != 1:
             raise InvalidArgument("seek needs exactly one of time, offset and snapshot")
@@ -208,12 +208,12 @@ class MessageQueue(InProcessApi):
         seek(self.broker, subscription, at=at, offset=offset, snapshot=snapshot)
 
     def create_snapshot(self, name: str, subscription: str) -> None:
-        """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
+        """Create a snapshot of a subscription. `seek` to it restores the messages that were unsettled then, or came since."""
         name = check_name(name, "name")
         self.broker.change(lambda catalog, now: take_snapshot(catalog, name, subscription, now))
 
     def delete_snapshot(self, name: str) -> None:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
         self.broker.change(lambda catalog, now: catalog.delete_snapshot(name, now))
 
     def pause(self, subscription: str) -> None:
@@ -235,7 +235,7 @@ class MessageQueue(InProcessApi):
         return backlog.subscription_stats(self.broker, subscription)
 
     def explain(self, subscription: str, message_id: str) -> Explanation | None:
-        """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
+        """Why a message is not delivered now (`.reason` None: nothing prevents it); None if the subscription does not have it."""
         return backlog.explain(self.broker, Catalog.subscription, subscription, message_id)
 
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
@@ -248,7 +248,7 @@ os.register_at_fork(after_in_child=MessageQueue._after_fork)
 
 
 def subscription_settings(topic: str, options: SubscriptionOptions | None, *, durable: bool) -> tuple[Policy, bytes]:
-    """What the broker keeps of a subscription's options: its policy, and the settings as they were given."""
+    """The stored form of a subscription's options: its policy, and the settings as they were given."""
     options = SubscriptionOptions() if options is None else options
     if not isinstance(options, SubscriptionOptions):
         raise InvalidArgument.of("options", options, "a SubscriptionOptions")

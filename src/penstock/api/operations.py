@@ -1,7 +1,7 @@
-"""What may be asked about topics, subscriptions and messages: every public method of `Operations` is one operation.
+"""The operations on topics, subscriptions and messages: every public method of `Operations` is one operation.
 
-A client in the same process awaits the method. A remote one sends its name and arguments, which are checked against the very
-same signature, and gets the result back as the signature says. So there is one list of what exists, and it cannot drift.
+A client in the same process awaits the method. A remote client sends its name and arguments, which are checked against the same
+signature, and gets the result in the type of the signature. So there is one list of operations, and it cannot drift.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ MAX_MESSAGE_ID = 4_096
 
 
 class Operations(QueueOperations, SchemaOperations):
-    """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
+    """The operations of one caller on one project. Names are relative to the project, or `projects/P/topics/N` in full."""
 
     def __init__(self, service: Service, principal: Principal, project: str) -> None:
         super().__init__(service.queues, principal, check_project(project))
         self._service = service
         self._blocking = service.queues.blocking
-        """Calls what may wait for the disk."""
+        """Runs calls that may wait for the disk."""
         self._aio = service.aio
         self._topics = service.topics
 
@@ -120,7 +120,7 @@ class Operations(QueueOperations, SchemaOperations):
         return (await publish_async(self._aio, Catalog.topic, name, messages, origin=origin)).message_ids()
 
     async def publish_checked(self, topic: str, batch: Batch) -> list[str]:
-        """Publish what a client of this process has checked, message by message, where it was published."""
+        """Publish messages that the client in this process checked when `publish` was called."""
         name = self._name(Verb.PUBLISH, topic, "topic")
         return (await publish_async(self._aio, Catalog.topic, name, batch)).message_ids()
 
@@ -217,14 +217,14 @@ class Operations(QueueOperations, SchemaOperations):
     def open(
         self, subscription: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
     ) -> Feed:
-        """Begin a stream of a subscription's deliveries."""
+        """Open a stream of a subscription's deliveries."""
         name = self._name(Verb.CONSUME, subscription, "subscription")
         return self._service.feeds.open(Catalog.subscription, name, consumer, limits, sink, owner=owner, held=held)
 
     def open_queue(
         self, queue: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
     ) -> Feed:
-        """Begin a stream of a work queue's deliveries."""
+        """Open a stream of a work queue's deliveries."""
         name = self._name(Verb.CONSUME, queue, "queue")
         return self._service.feeds.open(Catalog.work_queue, name, consumer, limits, sink, owner=owner, held=held)
 
@@ -260,15 +260,15 @@ class Operations(QueueOperations, SchemaOperations):
         return self.trace_events(await self._aio.call(self._aio.broker.history, message_id))
 
     def may_trace(self, place: tuple[int, int, int] | None) -> bool:
-        """Whether the caller may know of the message at a place (publish time, stream, offset).
+        """Whether the caller may know about the message at a place (publish time, stream, offset).
 
-        If not, the answer is as for a message that nobody knows: a guessed id must not tell the name of a topic.
+        If not, the answer is that of an unknown message: a guessed id must not reveal the name of a topic.
         """
         stream = lookup.find_stream(self._aio.broker, place[1]) if place is not None else None
         return stream is None or self._may_read(stream)
 
     def trace_events(self, rows: Sequence[EventRow]) -> list[TraceEvent]:
-        """Events of one message as the caller may see them."""
+        """The events of one message that the caller may see."""
         broker = self._aio.broker
         streams = {number: lookup.find_stream(broker, number) for row in rows if (number := row.stream) is not None}
         queues = lookup.queue_names(broker)
@@ -291,7 +291,7 @@ class Operations(QueueOperations, SchemaOperations):
         return told
 
     def _may_read(self, stream: StreamDescription | None) -> bool:
-        """Whether a stream is still there, and the caller's to read."""
+        """Whether a stream still exists, and the caller may read it."""
         return stream is not None and self.principal.may(Verb.READ, *self._service.projects.split(stream.name))
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
@@ -335,7 +335,7 @@ class Operations(QueueOperations, SchemaOperations):
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _name(self, verb: Action, name: str, kind: str) -> str:
-        """The broker's name of something the caller may do this to."""
+        """The broker's name of a resource, if the caller may do this to it."""
         project = self.project
         if check_string(name, kind).startswith("projects/"):
             parts = name.split("/")
@@ -346,12 +346,12 @@ class Operations(QueueOperations, SchemaOperations):
         return self._service.queues.scoped(project, name, kind)
 
     def _plain(self, scoped: str) -> str:
-        """A broker's name as the caller knows it."""
+        """The caller's name for a broker's name."""
         project, name = self._service.projects.split(scoped)
         return name if project == self.project else scoped
 
     def for_caller(self, error: PenstockError) -> PenstockError:
-        """An error as the caller must hear it: things by the names they know, without the project."""
+        """The error for a caller: with the caller's names of resources, without the project."""
         match error:
             case NotFound() if isinstance(error.name, str):
                 return type(error)(self._plain(error.name))
@@ -393,7 +393,7 @@ class Operations(QueueOperations, SchemaOperations):
         ]
 
     def _listed(self, found: Sequence[T], name_of: Callable[[T], str]) -> Iterator[tuple[T, str]]:
-        """Those of the project that the caller may read, with their plain names."""
+        """The names of the project that the caller may read, without the project."""
         self.principal.check(Verb.READ, self.project)
         for one in found:
             project, name = self._service.projects.split(name_of(one))
@@ -409,7 +409,7 @@ class Operations(QueueOperations, SchemaOperations):
         )
 
     def _now(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        self._aio.advance()  # so that the call finds nothing due, which it would wait for
+        self._aio.advance()  # so that the call has no due work to wait for
         return function(*args, **kwargs)
 
     def _plainly(self, found: SubscriptionMetadata) -> SubscriptionMetadata:

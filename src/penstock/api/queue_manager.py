@@ -50,13 +50,13 @@ from penstock.values.queue import (
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 366 * 86_400
 MAX_CONFIGS = 1_000
-"""This many settings are kept decoded; those of queues that are long gone must not stay forever."""
+"""The number of decoded settings in the cache; those of deleted queues must not stay forever."""
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
 
 
-# Inside the class the name `list` is the method that specification 003 asks for.
+# Inside the class, `list` is the method of specification 003.
 Messages = list[QueueMessage]
 Consumers = list[QueueConsumer]
 DeadLetters = list[DeadLetter]
@@ -64,7 +64,7 @@ Ids = list[str]
 
 
 class ConsumeTerms(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer asks for, checked: how much, for how long, under which name, and how long it waits (microseconds)."""
+    """The checked arguments of a consume: limits, lease, consumer and how long to wait (microseconds)."""
 
     want: int
     consumer: str | None
@@ -76,8 +76,8 @@ class ConsumeTerms(msgspec.Struct, frozen=True, gc=False):
 class QueueManager(InProcessApi):
     """Queues with priorities, acknowledgement, retries and dead letters, in this process.
 
-    `QueueManager()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods may be
-    called from many threads. `defaults` are the settings of queues that are created without their own.
+    `QueueManager()` is in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods are
+    thread-safe. `defaults` are the settings of queues that are created without settings.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class QueueManager(InProcessApi):
         self._configs: dict[bytes, QueueConfig] = {}
 
     def create(self, queue: str, config: QueueConfig | None = None, **settings: Unpack[QueueSettings]) -> None:
-        """Create a queue, with a QueueConfig or with settings of it by name: `create("tasks", max_retries=5)`.
+        """Create a queue, with a QueueConfig or with settings by name: `create("tasks", max_retries=5)`.
 
-        What is not named is as the manager's `defaults`. AlreadyExists when there is a queue of that name.
+        Other settings have the manager's `defaults`. AlreadyExists if the queue exists.
         """
         name = check_name(queue, "queue")
         policy, spec = queue_settings(self.defaults, config, with_specified_names(settings, "ack_deadline_secs"))
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
     def update(self, queue: str, **changes: Unpack[QueueSettings]) -> QueueConfig:
-        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings.
+        """Change settings of `QueueConfig` by name; others stay. Returns all settings.
 
-        Leases keep their deadlines and waiting messages their delays.
+        Leases keep their deadlines and delayed messages their delays.
         """
 
         def update(catalog: Catalog, now: int) -> Event:
@@ -147,10 +147,10 @@ class QueueManager(InProcessApi):
         producer_id: str | None = None,
         sequence: int | None = None,
     ) -> PublishResult:
-        """Add a message. With a data directory it is on disk when this returns. QueueFull when there is no room.
+        """Publish a message. With a data directory it is on disk when this returns. QueueFull if there is no room.
 
-        `delay` (or `deliver_at`) keeps it back; `ttl` sends it to the dead letters when it was not delivered in time;
-        `producer_id` with `sequence` makes a repeated publish return the first id and add nothing.
+        `delay` (or `deliver_at`) delays its delivery; `ttl` dead-letters it if it is not delivered in time; with `producer_id`
+        and `sequence` a repeated publish returns the first id and stores nothing.
         """
         message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at, producer_id, sequence)
         broker = self.broker
@@ -160,12 +160,12 @@ class QueueManager(InProcessApi):
         return PublishResult(placed.message_ids()[0], placed.position)
 
     def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> Ids:
-        """Add messages together: all of them or, when one is refused or there is no room, none. Returns their ids, in order."""
+        """Publish messages together: all or, if one is refused or there is no room, none. Returns their ids, in order."""
         now = self.broker.clock.now()
         return self.broker.publish(Catalog.work_stream, queue, self.batch(queue, messages, now), now).message_ids()
 
     def batch(self, queue: str, messages: Sequence[NewMessage], now: int) -> Batch:
-        """What a publish of these messages hands to the broker: for shells that publish without waiting in a thread."""
+        """The publish of these messages for the broker: for callers that publish without waiting in a thread."""
         if type(messages) is not list and not isinstance(messages, Sequence):
             raise InvalidArgument.of("messages", messages, "a list of NewMessage")
         if not messages:
@@ -184,9 +184,9 @@ class QueueManager(InProcessApi):
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
     ) -> QueueMessage | None:
-        """Lease the most urgent message, waiting up to `timeout` seconds for one; None when there is none.
+        """Lease the message with the highest priority, waiting up to `timeout` seconds; None if there is none.
 
-        A consumer holds at most `prefetch` messages: at that number it gets None until it settles one.
+        A consumer holds at most `prefetch` messages: at the limit it gets None until it settles one.
         """
         terms = self.terms(queue, consumer_id, 1, timeout, ack_deadline, prefetch)
         found, leases = take_blocking(
@@ -204,7 +204,7 @@ class QueueManager(InProcessApi):
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
     ) -> Messages:
-        """Lease up to `max_messages`, never more than the prefetch leaves room for; waits as `consume` does, for the first."""
+        """Lease up to `max_messages`, never more than the prefetch allows; waits for the first like `consume`."""
         terms = self.terms(queue, consumer_id, max_messages, timeout, ack_deadline, prefetch)
         found, leases = take_blocking(
             self.broker, Catalog.work_queue, queue, terms.want, terms.wait, terms.consumer, terms.ack_deadline, prefetch
@@ -220,7 +220,10 @@ class QueueManager(InProcessApi):
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
     ) -> ConsumeTerms:
-        """Check what a consumer asks for: for shells that wait without a thread. Without an id, each call is its own consumer."""
+        """Check the arguments of a consume: for callers that wait without a thread.
+
+        Without an id, each call is its own consumer.
+        """
         if consumer_id is not None:
             consumer_id = check_name(consumer_id, "consumer_id")
         if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
@@ -236,18 +239,18 @@ class QueueManager(InProcessApi):
         return ConsumeTerms(max_messages, consumer_id, wait, deadline, prefetch)
 
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
-        """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
+        """Ack a message. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound if it is not leased any more."""
         work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), ACK)
 
     def nack(
         self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
     ) -> NackResult:
-        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
+        """Nack a message: it is retried or, with requeue=False or after the last retry, dead-lettered."""
         is_waiting = work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), _nack(requeue, error))
         return NackResult(REQUEUED if is_waiting else DEAD_LETTERED)
 
     def ack_many(self, queue: str, message_ids: Iterable[str], consumer_id: str | None = None) -> Failures:
-        """Settle those that are held; returns, by id, why the others could not be. An id that is given twice counts once."""
+        """Ack those that are leased; returns, by id, why the others failed. A repeated id counts once."""
         return work_queues.settle_many(self.broker, queue, _ids(message_ids), _consumer(consumer_id), ACK)
 
     def nack_many(
@@ -260,20 +263,20 @@ class QueueManager(InProcessApi):
         error: str | None = None,
         delay: Duration | None = None,
     ) -> Failures:
-        """Nack those that are held, as `nack` does; returns, by id, why the others could not be.
+        """Nack those that are leased; returns, by id, why the others failed.
 
-        `delay` is how long they wait for their next try, in place of what the queue's retry policy says.
+        `delay` is the time to their next attempt, in place of the queue's retry policy.
         """
         verb = _nack(requeue, error, delay)
         return work_queues.settle_many(self.broker, queue, _ids(message_ids), _consumer(consumer_id), verb)
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
-        """Set the deadline of a message that is held to now + seconds."""
+        """Set the deadline of a leased message to now + seconds."""
         verb = new_deadline(check_ack_deadline(seconds, "seconds"))
         work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), verb)
 
     def release_consumer(self, queue: str, consumer_id: str) -> int:
-        """Return everything a consumer holds at once, without counting a retry; returns how many."""
+        """Requeue everything that a consumer holds at once, without counting a retry; returns how many."""
         return work_queues.release_consumer(self.broker, queue, check_name(consumer_id, "consumer_id"))
 
     def peek(self, queue: str) -> QueueMessage | None:
@@ -282,7 +285,7 @@ class QueueManager(InProcessApi):
         return queue_message(found, waiting[0].offset, waiting[0].message, waiting[0].attempts) if waiting else None
 
     def purge(self, queue: str) -> int:
-        """Remove everything that waits, delayed messages too, but nothing that is held; returns how many."""
+        """Remove all messages that are not leased, delayed ones too; returns how many."""
         event = self.broker.change(lambda catalog, now: catalog.work_queue(queue).purge(now))
         return event.count if event is not None else 0
 
@@ -299,7 +302,7 @@ class QueueManager(InProcessApi):
         return backlog.queue_stats(self.broker, queue)
 
     def consumers(self, queue: str, max_messages: int = 100) -> Consumers:
-        """Who consumes a queue, and what each holds since when: up to `max_messages` of each, oldest first."""
+        """The consumers of a queue, and what each holds since when: up to `max_messages` of each, oldest first."""
         check_count(max_messages, "max_messages", 0)
         return work_queues.consumers(self.broker, queue, {}, max_messages)
 
@@ -311,9 +314,9 @@ class QueueManager(InProcessApi):
         message_ids: Sequence[str] | None = None,
         max_bytes: int | None = None,
     ) -> DeadLetters:
-        """The dead letters of a queue, oldest first; or those of these ids that are there, in the order of the ids.
+        """The dead letters of a queue, oldest first; or those with these ids that exist, in the order of the ids.
 
-        `max_bytes` ends the list before the payloads become more than that; a first one comes in any case.
+        `max_bytes` limits the total size of the payloads; the first one is returned in any case.
         """
         if limit is not None:
             check_count(limit, "limit", 1)
@@ -322,11 +325,11 @@ class QueueManager(InProcessApi):
         return work_queues.dead_letters(self.broker, queue, limit, _some_ids(message_ids), max_bytes)
 
     def dead_letter_ids(self, queue: str) -> Ids:
-        """The ids of the dead letters of a queue, oldest first: for readers of long lists."""
+        """The ids of the dead letters of a queue, oldest first, for reading long lists."""
         return work_queues.dead_letter_ids(self.broker, queue)
 
     def retry_dead_letter(self, queue: str, message_id: str) -> None:
-        """Put one dead letter back into its queue: same id, no retries counted, no time to live."""
+        """Put one dead letter back into its queue: with the same id, no retries counted, and no time to live."""
         work_queues.retry_dead_letter(self.broker, queue, message_id)
 
     def redrive(
@@ -337,7 +340,7 @@ class QueueManager(InProcessApi):
         *,
         message_ids: Sequence[str] | None = None,
     ) -> int:
-        """Put dead letters back, oldest first: all, these, or those that `where` picks, `limit` at most; returns how many."""
+        """Put dead letters back, oldest first: all, these, or those that match `where`, `limit` at most; returns how many."""
         if where is not None and not callable(where):
             raise InvalidArgument.of("where", where, "a function of a DeadLetter, or None")
         if where is not None and message_ids is not None:
@@ -349,7 +352,7 @@ class QueueManager(InProcessApi):
         return work_queues.redrive(self.broker, queue, limit, _some_ids(message_ids))
 
     def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
-        """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
+        """Remove all dead letters, or these, from the list; returns how many. They stay in the log until its retention."""
         return work_queues.purge_dead_letters(self.broker, queue, _some_ids(message_ids))
 
     def _config(self, spec: bytes) -> QueueConfig:
@@ -364,7 +367,7 @@ class QueueManager(InProcessApi):
 def queue_settings(
     defaults: QueueConfig, config: QueueConfig | None = None, by_name: Mapping[str, Any] | None = None
 ) -> tuple[Policy, bytes]:
-    """What the broker keeps of a work queue's settings: its policy, and all settings, those that are not given by default."""
+    """The stored form of a work queue's settings: its policy, and all settings with defaults filled in."""
     if config is not None and by_name:
         raise InvalidArgument(f"config is given together with {min(by_name)}, expected one or the other")
     if config is None:
@@ -394,7 +397,7 @@ def _some_ids(message_ids: Iterable[str] | None) -> Ids | None:
 
 
 def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Settlement:
-    """The settlement that gives deliveries back, for another try or to the dead letters."""
+    """The settlement of a nack: another attempt or the dead letters."""
     check_flag(requeue, "requeue")
     if error is not None:
         check_text(error, "error", MAX_ERROR_BYTES)

@@ -1,7 +1,7 @@
-"""What may be asked about work queues, once for all APIs: from an event loop, within one project, by a caller who may or may not.
+"""The operations on work queues, for all APIs: in an event loop, for one project and one caller, with permission checks.
 
-The rules are `QueueManager`'s. Here is what a server adds to it: the name of a project in front of the queue's, the question
-whether the caller may, and that nothing waits in the loop's thread.
+The rules are those of `QueueManager`. This adds what a server needs: the project in the broker's name, the permission check, and
+that the event loop never blocks.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""How much one answer holds; a message beyond it waits for the next."""
+"""Messages in one answer; further ones wait for the next."""
 MAX_ANSWERED = 4 * 1024 * 1024
-"""How many bytes of payloads one answer of the native protocol holds; a larger message comes alone."""
+"""Bytes of payloads in one answer of the native protocol; a larger message is sent alone."""
 MAX_NAME = 256
-"""How long a name may be. The broker's own limit is in bytes, and the project stands in front of it."""
+"""Characters of a name. The broker's own limit is in bytes, and includes the project."""
 
 
 class Queues:
-    """All work queues of a broker. `of` gives those of one project to one caller."""
+    """All work queues of a broker. `of` returns those of one project for one caller."""
 
     def __init__(self, broker: AsyncBroker, projects: Projects | None = None, *, defaults: QueueConfig | None = None) -> None:
         self.broker = broker
         self.projects = projects or Projects()
         self.manager = QueueManager(broker=broker.broker, defaults=defaults)
         self.scoped = lru_cache(maxsize=4096)(self._scoped)
-        """The broker's name of a project's name; InvalidArgument for one that cannot be."""
+        """The broker's name for a name of a project; InvalidArgument for an impossible one."""
 
     def close(self) -> None:
-        """End every wait for a message, as if nothing had come."""
+        """End every wait for messages; the waits return nothing."""
         self.broker.stopping.set()
 
     def of(
@@ -68,18 +68,18 @@ class Queues:
         stopping: StopSignal | None = None,
         still: Callable[[], object] | None = None,
     ) -> ProjectQueues:
-        """The queues of a project, as a caller may use them.
+        """The queues of a project for one caller.
 
-        `stopping` ends its waits, if not `close`; so does an error of `still`, which is asked while they wait.
+        `stopping` ends its waits, like `close`; so does an error of `still`, which is called while they wait.
 
-        Without a project: that of the token, or the default one for a token of all projects. Without a principal everything is
-        allowed: the server asks for no tokens.
+        Without a project, it is that of the token, or the default one for a token of all projects. Without a principal everything
+        is allowed: the server has no authentication.
         """
         principal = principal or ANYONE
         return ProjectQueues(self, principal, project or principal.project or self.projects.default, stopping, still)
 
     async def blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that may wait for the disk: in a thread of its own, or at once where there is no disk."""
+        """Run a call that may wait for the disk: in a thread, or directly if there is no disk."""
         if self.broker.broker.is_durable:
             return await self.broker.call(function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -87,16 +87,17 @@ class Queues:
     def _scoped(self, project: str, name: str, kind: str) -> str:
         check_name(name, kind)
         if "/" in name or len(name) > MAX_NAME:
-            # In the default project, whose names stand alone, `a/b` would be the b of project a.
+            # In the default project, whose names are stored alone, `a/b` would be the b of project a.
             raise InvalidArgument.of(kind, name, f"at most {MAX_NAME} characters and no '/'")
         return self.projects.scoped(check_project(project), name)
 
 
 class QueueOperations:
-    """What one caller may ask of the work queues of one project. Errors and results name queues without the project.
+    """The operations of one caller on the work queues of one project. Errors and results name queues without the project.
 
     Every public coroutine is an operation, which a client of the native protocol may call by its name (see `registry`). The other
-    methods are for APIs in this process. All raise PermissionDenied when the caller may not, whether the queue exists or not.
+    methods are for APIs in this process. All raise PermissionDenied if the caller may not call them, whether the queue exists or
+    not.
     """
 
     def __init__(
@@ -220,7 +221,7 @@ class QueueOperations:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Whether waits end at once."""
         return (self._stopping or self._broker.stopping).is_set
 
     def exists(self, queue: str) -> bool:
@@ -228,7 +229,7 @@ class QueueOperations:
         self.principal.check(Verb.READ, self.project, queue, kind="queue")
         try:
             return self._call(self._manager.exists, Verb.READ, queue)
-        except InvalidArgument:  # nothing can have this name
+        except InvalidArgument:  # no queue can have this name
             return False
 
     def lease(
@@ -241,9 +242,11 @@ class QueueOperations:
         ack_deadline: float | None = None,
         prefetch: int | None = None,
     ) -> Awaitable[list[Delivery]]:
-        """Lease up to `max_messages`, waiting up to `wait` seconds for the first. Nobody polls: arrival wakes.
+        """Lease up to `max_messages`, waiting up to `wait` seconds for the first.
 
-        Without a `consumer`, each call is limited by its own prefetch only, and the messages are held by nobody in particular.
+        There is no polling: a new message ends the wait.
+
+        Without a `consumer`, each call is limited only by its own prefetch, and the messages have no named holder.
         """
         name = self._queue_name(Verb.CONSUME, queue)
         with _CallerNames(queue):
@@ -258,24 +261,24 @@ class QueueOperations:
         return self._lease(queue, name, terms)
 
     def admit(self, queue: str, consumer: str, prefetch: int | None = None) -> int:
-        """Raise what `lease` would raise for such a consumer; returns how many messages it may hold."""
+        """Raise what `lease` would raise for such a consumer; returns its limit of messages."""
         name = self._queue_name(Verb.CONSUME, queue)
         with _CallerNames(queue):
             self._manager.terms(name, consumer, prefetch=prefetch)
             return prefetch or self._manager.config(name).default_prefetch
 
     def ack(self, queue: str, message_id: str, consumer: str | None = None) -> None:
-        """Settle a message for good."""
+        """Ack a message."""
         self._call(self._manager.ack, Verb.CONSUME, queue, message_id, consumer)
 
     def ack_many(self, queue: str, message_ids: Sequence[str], consumer: str | None = None) -> Failures:
-        """Settle those that are held; returns, by id, why the others could not be."""
+        """Ack those that are leased; returns, by id, why the others failed."""
         return self._call(self._manager.ack_many, Verb.CONSUME, queue, message_ids, consumer)
 
     def nack(
         self, queue: str, message_id: str, requeue: bool = True, *, consumer: str | None = None, error: str | None = None
     ) -> NackResult:
-        """Give a message back, for another try or to the dead letters."""
+        """Nack a message: it is retried, or dead-lettered."""
         return self._call(self._manager.nack, Verb.CONSUME, queue, message_id, requeue, consumer_id=consumer, error=error)
 
     def nack_many(
@@ -288,7 +291,7 @@ class QueueOperations:
         error: str | None = None,
         delay: float | None = None,
     ) -> Failures:
-        """Release those that are held; returns, by id, why the others could not be."""
+        """Nack those that are leased; returns, by id, why the others failed."""
         nack = partial(self._manager.nack_many, consumer_id=consumer, error=error, delay=delay)
         return self._call(nack, Verb.CONSUME, queue, message_ids, requeue)
 
@@ -299,7 +302,7 @@ class QueueOperations:
     def list_dead_letters(
         self, queue: str, limit: int | None = None, message_ids: Sequence[str] | None = None, max_bytes: int | None = None
     ) -> Awaitable[list[DeadLetter]]:
-        """The dead letters of a queue, oldest first; or those of these ids that are there, as far as `max_bytes` goes."""
+        """The dead letters of a queue, oldest first; or those with these ids, within `max_bytes`."""
         read = partial(self._manager.dead_letters, limit=limit, message_ids=message_ids, max_bytes=max_bytes)
         return self._dead_letters(queue, read)
 
@@ -339,22 +342,22 @@ class QueueOperations:
 
     def _call(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
         name = self._queue_name(verb, queue)
-        self._broker.advance()  # so that the call finds nothing due, which it would wait for
+        self._broker.advance()  # so that the call has no due work to wait for
         with _CallerNames(queue):
             return function(name, *args, **kwargs)
 
     async def _call_blocking(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
-        """Call what may read or write the disk."""
+        """Run a call that may read or write the disk."""
         name = self._queue_name(verb, queue)
         with _CallerNames(queue):
             return await self.queues.blocking(function, name, *args, **kwargs)
 
 
 class ProjectQueues(QueueOperations):
-    """The same, with what the queue API asks for in its own way."""
+    """The same, with the variants that the queue API needs."""
 
     async def create(self, queue: str, settings: dict[str, Any] | None = None) -> bool:
-        """Create a queue with settings by name; False when there is one of that name, whatever its settings."""
+        """Create a queue with settings by name; False if it exists, whatever its settings."""
         try:
             await self.create_queue(queue, settings=settings)
         except AlreadyExists:
@@ -362,7 +365,7 @@ class ProjectQueues(QueueOperations):
         return True
 
     async def delete(self, queue: str) -> bool:
-        """Delete a queue with everything in it; False when there is none."""
+        """Delete a queue with everything in it; False if there is none."""
         try:
             await self.delete_queue(queue)
         except QueueNotFound:
@@ -377,7 +380,7 @@ class ProjectQueues(QueueOperations):
         return PublishResult(placed.message_ids()[0], placed.position)
 
     async def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> list[str]:
-        """Add messages together, all or none; returns their ids."""
+        """Publish messages together, all or none; returns their ids."""
         name = self._queue_name(Verb.PUBLISH, queue)
         with _CallerNames(queue):
             batch = self._manager.batch(name, messages, self._broker.broker.clock.now())
@@ -386,7 +389,7 @@ class ProjectQueues(QueueOperations):
 
 
 class _CallerNames:
-    """Errors that name a queue say its name as the caller knows it."""
+    """Translates errors that name a queue to the caller's name for it."""
 
     __slots__ = ("_name",)
 

@@ -1,4 +1,4 @@
-"""What may be asked about schemas. Part of `Operations`: every public method is one operation."""
+"""The operations on schemas. Part of `Operations`: every public method is one operation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision, Schem
 from penstock.wire.results import SchemaInfo, TopicSettings
 
 MIN_RETENTION, MAX_RETENTION = 600 * SECOND, 31 * DAY
-"""Of a topic with a schema, which Google's clients can see and change."""
+"""Limits of the retention of topics with a schema, which Google's clients can see and change."""
 
 
 class SchemaOperations:
-    """What one caller may ask of the schemas of one project."""
+    """The operations of one caller on the schemas of one project."""
 
     _service: Service
     principal: Principal
@@ -65,9 +65,9 @@ class SchemaOperations:
     def _topic_with_schema(
         self, key: str, topic: str, schema: str, encoding: str, retention: float | None
     ) -> Callable[[Catalog, int], Event]:
-        """What creates a topic whose messages must fit a schema; `key` is the broker's name of it."""
+        """The settings of a new topic with a schema; `key` is the broker's name of the topic."""
         name = parse(self._full(topic, TOPICS), TOPICS, "topic")
-        # What a schema refuses reveals what is in it, so callers that name it must be allowed to read it.
+        # The errors of a schema reveal its content, so callers that name it must be allowed to read it.
         use = SchemaUse(str(self._schema(Verb.READ, schema)), _encoding(encoding))
         span = retention_span(retention, has_schema=True)
         self._service.schemas.revisions(use.schema)
@@ -79,7 +79,7 @@ class SchemaOperations:
         return create
 
     def _topic_settings(self, key: str) -> TopicSettings:
-        """The settings of a topic, by the broker's name of it."""
+        """The settings of a topic by its broker's name."""
         found = lookup.topic(self._service.aio.broker, key)
         retention, use = None if found.retention is None else found.retention / SECOND, topic_form(found.spec).schema
         if use is None:
@@ -87,7 +87,7 @@ class SchemaOperations:
         return TopicSettings(retention, use.schema.removeprefix(f"projects/{self.project}/schemas/"), use.encoding)
 
     def _topic_update(self, key: str, topic: str, changes: dict[str, Any]) -> Callable[[Catalog, int], Event]:
-        """What changes the retention or the schema of a topic; `key` is the broker's name of it."""
+        """The change of the retention or the schema of a topic; `key` is the broker's name of the topic."""
         if not changes or not changes.keys() <= {"retention", "schema", "encoding"}:
             raise InvalidArgument.of("changes", sorted(changes), "some of retention, schema, encoding")
         schema, encoding = changes.get("schema"), changes.get("encoding")
@@ -117,7 +117,7 @@ class SchemaOperations:
         return update
 
     def _schema(self, verb: Verb, schema: str) -> Name:
-        """The full name of a schema that the caller may do this to."""
+        """The full name of a schema, if the caller may do this to it."""
         name = parse(self._full(schema, SCHEMAS), SCHEMAS, "schema")
         self.principal.check(verb, name.project, name.id, kind="schema")
         return name
@@ -132,7 +132,7 @@ class SchemaOperations:
 
 
 def retention_span(retention: object, *, has_schema: bool) -> int | None:
-    """The retention of a topic in microseconds. One with a schema is stored as Google stores it, and has Google's limits."""
+    """The retention of a topic in microseconds. With a schema, it is stored in Google's form, with Google's limits."""
     least, most = (MIN_RETENTION / SECOND, MAX_RETENTION / SECOND) if has_schema else (1, 366 * 86_400)
     return None if retention is None else micros(retention, "retention", minimum=least, maximum=most)
 

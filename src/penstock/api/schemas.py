@@ -1,4 +1,4 @@
-"""Schemas and their revisions, kept as documents of the broker. Who may use them is for the callers to check."""
+"""Schemas and their revisions, stored as documents of the broker. Callers check permissions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.values.resource_names import Name
 from penstock.values.stored_forms import IAM_PREFIX, SCHEMA_PREFIX, SchemaRevision, schema_revisions, stored_revisions
 
 MAX_SCHEMAS = 10_000
-"""In one project."""
+"""Schemas of one project."""
 MAX_DEFINITION_BYTES = 300 * 1024
 MAX_REVISIONS = 20
 
 
 class Schemas:
-    """The schemas of a broker. Changes return when they are durable."""
+    """The schemas of a broker. Changes return once they are durable."""
 
     def __init__(self, aio: AsyncBroker) -> None:
         self._aio = aio
@@ -34,7 +34,7 @@ class Schemas:
         return sorted(key.removeprefix(SCHEMA_PREFIX) for key in lookup.document_names(self._broker, prefix))
 
     def revisions(self, name: Name | str) -> tuple[SchemaRevision, ...]:
-        """The revisions of a schema in the order of their commits; SchemaNotFound when there is no such schema."""
+        """The revisions of a schema in the order of their commits; SchemaNotFound if there is none."""
         body = lookup.document(self._broker, f"{SCHEMA_PREFIX}{name}")
         if body is None:
             raise SchemaNotFound(str(name))
@@ -63,7 +63,7 @@ class Schemas:
         return made[0]
 
     async def commit(self, name: Name, definition: str) -> SchemaRevision:
-        """Add a revision that messages of the one before can live with."""
+        """Add a revision that is compatible with the newest one."""
         newest = self.one(name)
         check_definition(definition)
         await self._aio.call(_check_revision, newest, definition)
@@ -90,7 +90,7 @@ class Schemas:
         return gone
 
     async def delete(self, name: Name) -> None:
-        """Delete a schema, and with it the access policy that was kept for it. Topics that use it refuse messages."""
+        """Delete a schema and its access policy. Topics that use it refuse messages."""
 
         def delete(catalog: Catalog, now: int) -> Event | None:
             self.revisions(name)
@@ -103,16 +103,16 @@ class Schemas:
         await self._aio.call(both)
 
     async def validate(self, kind: str, definition: str) -> None:
-        """InvalidArgument for a definition that could not be stored."""
+        """Raise InvalidArgument for an invalid definition."""
         check_definition(definition)
         await self._aio.call(compiled_schema, kind, definition)
 
     async def validate_message(self, kind: str, definition: str, data: bytes, encoding: str) -> None:
-        """InvalidArgument for a message that does not fit."""
+        """Raise InvalidArgument for a message that does not match."""
         await self._aio.call(check_message, kind, definition, data, encoding)
 
     async def _add(self, name: Name, kind: str, definition: str, after: SchemaRevision | None = None) -> SchemaRevision:
-        """Add a revision, which was found to fit the one it is to come `after`, if one is given."""
+        """Add a revision; if `after` is given, it must still be the newest one."""
         made: list[SchemaRevision] = []
 
         def add(catalog: Catalog, now: int) -> Event | None:
@@ -141,7 +141,7 @@ def check_definition(definition: str) -> None:
 
 
 def check_schemas(count: int, project: str) -> None:
-    """Room for one more schema in a project."""
+    """Check that a project has room for one more schema."""
     if count >= MAX_SCHEMAS:
         raise ResourceExhausted(
             f"project {project!r} has {count} schemas, which is the limit", hint="delete some that are not used"
@@ -149,7 +149,7 @@ def check_schemas(count: int, project: str) -> None:
 
 
 def check_room(count: int, name: str) -> None:
-    """Room for one more revision of a schema."""
+    """Check that a schema has room for one more revision."""
     if count >= MAX_REVISIONS:
         raise FailedPrecondition(
             f"{name} has {count} revisions, expected fewer than {MAX_REVISIONS} before another is added",
@@ -164,7 +164,7 @@ def check_revision_deletable(count: int, name: str) -> None:
 
 
 def revision_id(name: str, definition: str, at: int, taken: Collection[str]) -> str:
-    """8 hexadecimal digits that no other revision of the schema has."""
+    """8 hexadecimal digits that differ from the ids of all revisions of the schema."""
     attempt = 0
     while True:
         digits = sha256(f"{name}\n{at}\n{attempt}\n{definition}".encode()).hexdigest()[:8]

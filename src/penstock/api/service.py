@@ -1,4 +1,4 @@
-"""What the operations of one broker share."""
+"""The state that the operations of one broker share."""
 
 from __future__ import annotations
 

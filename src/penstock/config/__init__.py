@@ -1,4 +1,4 @@
-"""What can be set, where it is read from, and which source wins."""
+"""The settings, where they are read from, and their precedence."""
 
 from penstock.config.load import find_file, load
 from penstock.config.settings import OPTIONS, Option, Settings

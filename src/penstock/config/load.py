@@ -1,6 +1,6 @@
-"""Read the settings from every source: a flag wins over the environment, that over the file, that over the default.
+"""Read the settings from all sources: flags override the environment, that overrides the file, and that the defaults.
 
-Every value remembers where it came from, so that an error names the flag, the variable or the key to correct.
+Each value remembers its source, so that an error names the flag, the variable or the key to correct.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ DEFAULT_FILE = "penstock.toml"
 FILE_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 DEFAULT = "default"
 CLIENT_VARIABLES = frozenset(f"{ENVIRONMENT_PREFIX}{name}" for name in ("CA", "CONTEXT", "SERVER", "TOKEN"))
-"""What the commands that talk to a server read: no settings of the server, however much like one they look."""
+"""Variables that client commands read. They are not settings of the server, although they look like some."""
 
 
 class ConfiguredValue(NamedTuple):
-    """A value that somebody set."""
+    """A value that was set."""
 
     value: object
     origin: str
 
 
 def find_file(flag: str | Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The file to read: the flag's, the one PENSTOCK_CONFIG names, `penstock.toml` here if it exists, or none."""
+    """The file to read: the one of the flag, of PENSTOCK_CONFIG, `penstock.toml` here if it exists, or none."""
     if flag is not None:
         return Path(flag)
     if environ.get(FILE_VARIABLE):
@@ -42,9 +42,9 @@ def find_file(flag: str | Path | None, environ: Mapping[str, str]) -> Path | Non
 def load(
     flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None, *, prefix: str = ""
 ) -> tuple[Settings, dict[str, str]]:
-    """The settings and, for each, its origin. `flags` holds what was given, by option name; None and absent mean not given.
+    """The settings and the origin of each. `flags` has what was given, by option name; None and absent mean not given.
 
-    `prefix` is what the names of flags leave out.
+    `prefix` is the part that the names of flags omit.
     """
     levels = [_from_flags(flags, prefix), _from_environment(environ), _from_file(file) if file is not None else {}]
     given: dict[str, ConfiguredValue] = {}
@@ -65,7 +65,7 @@ def load(
 
 
 def _overruled(above: Mapping[str, ConfiguredValue]) -> str | None:
-    """What a lower source need not say any more: `--memory` beside a file with a data_dir is a choice, not a conflict."""
+    """Drop values that a higher source makes irrelevant: `--memory` beside a file with a data_dir is a choice, not a conflict."""
     if "data_dir" in above:
         return "memory"
     return "data_dir" if "memory" in above and above["memory"].value is True else None
@@ -91,11 +91,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, ConfiguredValue]:
             continue
         option = known.get(variable)
         if option is None:
-            # The prefix is shared with clients and tools, so a strange name is refused only when it looks like a slip.
+            # Clients and tools share the prefix, so an unknown name is refused only if it looks like a typing error.
             if get_close_matches(variable, known, 1, cutoff=0.85):
                 raise _unknown(variable, variable, {name: name for name in known})
         elif text and not (option.name == "port" and text.startswith("tcp://")):
-            # An empty variable is one that a container file left open: not set. And for a service called `penstock` Kubernetes
+            # An empty variable counts as not set: container files leave them so. And for a service called `penstock` Kubernetes
             # gives every container PENSTOCK_PORT=tcp://10.0.0.1:8085, which is about another server.
             found[option.name] = ConfiguredValue(option.kind.read(text, variable, is_text=True), variable)
     return found
@@ -121,12 +121,12 @@ def _toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(f"cannot read the configuration file {str(file)!r}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # what is no text, no TOML, or nested beyond reason
+    except (ValueError, RecursionError) as error:  # not text, not TOML, or nested too deep
         raise InvalidArgument(f"{file} is not a TOML file: {error}") from None
 
 
 def _keys(content: Mapping[str, Any], sections: set[str], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every key with its section: `server.port`. A table that is no section is a key itself, and unknown."""
+    """Every key with its section: `server.port`. A table that is not a section is itself an unknown key."""
     for name, value in content.items():
         key = prefix + name
         if key in sections and isinstance(value, dict):
@@ -136,7 +136,7 @@ def _keys(content: Mapping[str, Any], sections: set[str], prefix: str = "") -> I
 
 
 def _resolved(option: Option, value: object, file: Path) -> object:
-    """A relative path in a file starts at the file, wherever the server is started."""
+    """Resolve a relative path in a file from the directory of that file."""
     return file.parent / value if option.kind is PATH and isinstance(value, Path) else value
 
 

@@ -50,7 +50,7 @@ JWT_ISSUER = "signal-hub"
 JWT_MAX_AGE = 86_400
 _JWT_KEYS = ("hub_jwt_secret_file", "hub_jwt_key_file", "hub_jwks_url")
 _JWT_CHECKS = {"hub_jwt_issuer": JWT_ISSUER, "hub_jwt_audience": None, "hub_jwt_max_age": JWT_MAX_AGE}
-"""What is asked of a token beside its signature, and what says that nobody chose it."""
+"""The checks of a token beside its signature, and the values that mean they are not set."""
 
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -64,7 +64,7 @@ class Option:
     name: str
     kind: ValueType[Any]  # each option has its own
     key: str
-    """Where the file says it: table and key, `server.port`."""
+    """Its table and key in the file: `server.port`."""
     help: str
     default: object
     shown_default: str
@@ -75,7 +75,7 @@ class Option:
         return self.short_flag("")
 
     def short_flag(self, prefix: str) -> str:
-        """The same in a command that need not say the prefix: `--fifo` for `router_fifo`."""
+        """The same for a command that omits the prefix: `--fifo` for `router_fifo`."""
         return "--" + self.name.removeprefix(prefix).replace("_", "-")
 
     @property
@@ -85,13 +85,13 @@ class Option:
 
 
 def _row(kind: ValueType[Any], key: str, text: str, *, shown: str = "") -> dict[str, Any]:
-    """The rest of an option's row, beside its name and default. `shown` says in words what the default comes to."""
+    """The rest of an option's row, beside its name and default. `shown` describes a default that is computed."""
     return {"kind": kind, "key": key, "help": text, "shown": shown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that configures a server. Checked when it is built; what depends on other options is filled in."""
+    """The configuration of a server. It is checked when built; options that depend on others are filled in."""
 
     data_dir: Path | None = field(
         default=None, metadata=_row(PATH, "storage.data_dir", "where messages are kept", shown="./penstock-data")
@@ -115,22 +115,26 @@ class Settings:
     rpc_port: int | None = field(
         default=None, metadata=_row(PORT, "server.rpc_port", "the port of SynapRPC; closed unless set", shown="closed")
     )
-    project: str = field(
-        default=DEFAULT_PROJECT, metadata=_row(PROJECT, "server.project", "the project of a call that names none")
-    )
+    project: str = field(default=DEFAULT_PROJECT, metadata=_row(PROJECT, "server.project", "the project of calls that name none"))
     public_url: str | None = field(
         default=None,
         metadata=_row(
-            URL, "server.public_url", "how others reach this server; the issuer of push tokens", shown="http://HOST:PORT"
+            URL,
+            "server.public_url",
+            "the address under which clients reach this server; the issuer of push tokens",
+            shown="http://HOST:PORT",
         ),
     )
     shutdown_seconds: float = field(
         default=10,
-        metadata=_row(duration(0, 3_600), "server.shutdown_seconds", "how long running calls may take to finish at a stop"),
+        metadata=_row(
+            duration(0, 3_600), "server.shutdown_seconds", "how long running calls may take to end when the server stops"
+        ),
     )
 
     auth: str = field(
-        default="none", metadata=_row(choice("none", "token"), "security.auth", "who may call: everybody, or who has a token")
+        default="none",
+        metadata=_row(choice("none", "token"), "security.auth", "which clients may call: all, or those with a token"),
     )
     token_file: Path | None = field(
         default=None, metadata=_row(PATH, "security.token_file", "the file of tokens", shown="tokens.json in the data directory")
@@ -167,18 +171,18 @@ class Settings:
         ),
     )
     max_connections: int = field(
-        default=10_000, metadata=_row(whole(1, 1_000_000), "limits.max_connections", "how many connections at once")
+        default=10_000, metadata=_row(whole(1, 1_000_000), "limits.max_connections", "the maximum number of open connections")
     )
     max_queues: int = field(
         default=20_000,
-        metadata=_row(whole(1, 10_000_000), "limits.max_queues", "how many work queues a project may have"),
+        metadata=_row(whole(1, 10_000_000), "limits.max_queues", "the maximum number of work queues of a project"),
     )
     metrics_max_series: int = field(
         default=1_000,
         metadata=_row(
             whole(0, 1_000_000),
             "limits.metrics_max_series",
-            "how many topics, subscriptions and queues each have metrics of their own; totals count all",
+            "how many topics, subscriptions and queues each have metrics of their own; the totals include all",
         ),
     )
     rate_limit: float = field(
@@ -198,7 +202,9 @@ class Settings:
     )
     queue_default_max_retries: int = field(
         default=3,
-        metadata=_row(whole(0, 1_000_000), "queue.default_max_retries", "retries before a message of a new queue is dead"),
+        metadata=_row(
+            whole(0, 1_000_000), "queue.default_max_retries", "retries before a message of a new queue is dead-lettered"
+        ),
     )
     queue_default_priority: int = field(
         default=DEFAULT_PRIORITY,
@@ -224,7 +230,7 @@ class Settings:
     )
     queue_prefetch_max: int = field(
         default=1_000,
-        metadata=_row(whole(1, 1_000_000), "queue.prefetch.max", "messages that a consumer of a new queue may ask to hold"),
+        metadata=_row(whole(1, 1_000_000), "queue.prefetch.max", "messages that a consumer of a new queue may hold at most"),
     )
     queue_retry_policy_minimum_backoff: float = field(
         default=0,
@@ -275,7 +281,7 @@ class Settings:
     router_max_attempts: int | None = field(
         default=None,
         metadata=_row(
-            whole(1, 1_000_000), "router.max_attempts", "attempts after which a message is dead", shown="it is tried forever"
+            whole(1, 1_000_000), "router.max_attempts", "attempts after which a message is dead-lettered", shown="retried forever"
         ),
     )
     router_timeout: float = field(
@@ -284,7 +290,10 @@ class Settings:
     router_http_version: str = field(
         default="HTTP_2",
         metadata=_row(
-            choice("HTTP_2", "HTTP_1_1"), "router.http_version", "the newest HTTP offered to targets with TLS", shown="HTTP_2"
+            choice("HTTP_2", "HTTP_1_1"),
+            "router.http_version",
+            "the newest HTTP version offered to targets with TLS",
+            shown="HTTP_2",
         ),
     )
     router_per_target: int = field(
@@ -308,14 +317,14 @@ class Settings:
         default=300, metadata=_row(duration(1, 86_400), "router.sync_interval", "how often the configuration is fetched again")
     )
     router_max_pools: int = field(
-        default=10_000, metadata=_row(whole(1, 1_000_000), "router.max_pools", "how many pools there may be")
+        default=10_000, metadata=_row(whole(1, 1_000_000), "router.max_pools", "the maximum number of pools")
     )
     router_pool_warning_threshold: int | None = field(
         default=None,
         metadata=_row(
             whole(1, 1_000_000),
             "router.pool_warning_threshold",
-            "how many pools cause a warning",
+            "the number of pools that causes a warning",
             shown="half of router_max_pools",
         ),
     )
@@ -332,7 +341,7 @@ class Settings:
         ),
     )
     router_development: bool = field(
-        default=False, metadata=_row(FLAG, "router.development", "serve targets and seeds for trying the router out")
+        default=False, metadata=_row(FLAG, "router.development", "serve test targets and test messages, to try the router")
     )
 
     hub: bool = field(default=True, metadata=_row(FLAG, "hub.enabled", "serve the hub, realtime messages over WebSocket, at /ws"))
@@ -350,7 +359,7 @@ class Settings:
         metadata=_row(
             several(TOPIC_PREFIX),
             "hub.history",
-            "hub topics that are kept, so that returning clients miss nothing: chat keeps chat and all below it",
+            "hub topics whose messages are kept, so that reconnecting clients miss nothing: chat keeps chat and all below it",
             shown="none",
         ),
     )
@@ -388,7 +397,7 @@ class Settings:
         metadata=_row(
             size(1024, 2**30),
             "hub.max_outbox_bytes",
-            "what may wait for one connection; one that does not read it is closed",
+            "bytes that may wait for one connection; a connection that does not read them is closed",
             shown="1MiB",
         ),
     )
@@ -405,11 +414,9 @@ class Settings:
         default=10_000, metadata=_row(whole(1, 1_000_000), "hub.max_per_address", "connections of one IP address")
     )
     hub_idle: float = field(
-        default=600, metadata=_row(duration(1, DAY), "hub.idle", "how long a client may say nothing before it is disconnected")
+        default=600, metadata=_row(duration(1, DAY), "hub.idle", "how long a client may be silent before it is disconnected")
     )
-    hub_heartbeat: float = field(
-        default=300, metadata=_row(duration(0.1, DAY), "hub.heartbeat", "how often clients are asked for a sign of life")
-    )
+    hub_heartbeat: float = field(default=300, metadata=_row(duration(0.1, DAY), "hub.heartbeat", "how often clients are pinged"))
     hub_origins: tuple[str, ...] = field(
         default=(),
         metadata=_row(
@@ -437,7 +444,7 @@ class Settings:
         metadata=_row(JWKS, "hub.jwks_url", "where the public keys of an identity provider are (RS256, ES256)", shown="none"),
     )
     hub_jwt_issuer: str = field(
-        default=JWT_ISSUER, metadata=_row(WORD, "hub.jwt_issuer", "who must have issued a token: its iss")
+        default=JWT_ISSUER, metadata=_row(WORD, "hub.jwt_issuer", "the issuer (iss) that a token must have")
     )
     hub_jwt_audience: str | None = field(
         default=None, metadata=_row(WORD, "hub.jwt_audience", "the audience (aud) that a token must have", shown="not asked")
@@ -450,7 +457,7 @@ class Settings:
     log_level: str = field(
         default="info", metadata=_row(choice("debug", "info", "warning", "error"), "log.level", "the lowest level that is logged")
     )
-    log_format: str = field(default="text", metadata=_row(choice("text", "json"), "log.format", "how a line looks"))
+    log_format: str = field(default="text", metadata=_row(choice("text", "json"), "log.format", "the format of a line"))
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
@@ -466,7 +473,7 @@ class Settings:
             object.__setattr__(self, "rate_burst", max(1, math.ceil(self.rate_limit)))
 
     def queue_defaults(self) -> QueueConfig:
-        """The settings of work queues that are created without their own."""
+        """The settings of work queues that are created without settings."""
         return QueueConfig(
             max_depth=self.queue_max_queue_depth,
             ack_deadline_secs=self.queue_default_ack_deadline_secs,
@@ -484,7 +491,7 @@ class Settings:
         )
 
     def url(self, port: int) -> str:
-        """How others reach the port that was bound for HTTP."""
+        """The address under which clients reach the HTTP port that was bound."""
         if self.public_url is not None:
             return self.public_url
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -505,11 +512,11 @@ OPTIONS = tuple(
 
 
 def check_together(values: Mapping[str, Any], label: Label) -> None:
-    """Refuse values that are right alone and wrong together; `label` says what to call an option in the error."""
+    """Refuse values that are valid alone and invalid together; `label` returns the name of an option for the error."""
     if values.get("memory") and values.get("data_dir") is not None:
         raise InvalidArgument(
             f"{label('memory')} and {label('data_dir')} exclude each other",
-            hint="messages are kept in memory or on disk; take one",
+            hint="messages are kept in memory or on disk; choose one",
         )
     for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values.get(given) is not None and values.get(missing) is None:
@@ -527,7 +534,7 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
         )
     if values["auth"] == "none" and not values["insecure"] and not is_loopback(values["host"]):
         raise InvalidArgument(
-            f"{label('host')} is {values['host']!r}: anybody who can reach this server could use it without a token",
+            f"{label('host')} is {values['host']!r}: all clients that reach this server could use it without a token",
             hint="require tokens with auth = 'token' (--auth token), or allow it with insecure = true (--insecure)",
         )
     for low, high in (
@@ -566,14 +573,14 @@ def _check_hub(values: Mapping[str, Any], label: Label) -> None:
     if values["hub_heartbeat"] >= values["hub_idle"]:
         raise InvalidArgument(
             f"{label('hub_heartbeat')} is {values['hub_heartbeat']:g} s and {label('hub_idle')} is {values['hub_idle']:g} s:"
-            " clients would be disconnected before they are asked for a sign of life",
+            " clients would be disconnected before they are pinged",
             hint="set both, hub_heartbeat to half of hub_idle or less",
         )
     if all(values.get(name) is None for name in _JWT_KEYS):
         for name, unset in _JWT_CHECKS.items():
             if values.get(name) != unset:
                 raise InvalidArgument(
-                    f"{label(name)} is set, and there is no key to check tokens with", hint=f"set one of {', '.join(_JWT_KEYS)}"
+                    f"{label(name)} is set, but there is no key to check tokens with", hint=f"set one of {', '.join(_JWT_KEYS)}"
                 )
     elif values["hub_jwks_url"] is not None and not values["insecure"]:
         parts = urlsplit(values["hub_jwks_url"])
@@ -585,7 +592,7 @@ def _check_hub(values: Mapping[str, Any], label: Label) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name that is not `localhost` may lead anywhere."""
+    """Whether only this machine can reach the address. A name other than `localhost` may lead anywhere."""
     if host.lower() == "localhost":
         return True
     try:

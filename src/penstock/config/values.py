@@ -1,8 +1,8 @@
-"""The kinds of values a setting may have: how each is read from text, what it accepts, how it is described.
+"""The types of settings: how each is parsed from text, what it accepts, and how it is described.
 
-A flag or an environment variable is text; a TOML file and a caller in Python give typed values. So every kind has two steps:
-`parse` makes a value of text, `check` takes a value of any origin and answers the one to use, or raises ValueError. In a file
-`port = "8085"` is wrong, because a file can say a number; on a command line it is all there is.
+A flag or an environment variable is text; a TOML file and a caller in Python pass typed values. So every type has two steps:
+`parse` makes a value from text, `check` takes a value of any source and returns the one to use, or raises ValueError. In a file
+`port = "8085"` is an error, because a file can contain a number; on a command line everything is text.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ValueType(Generic[T]):
     parse: Callable[[str], object] = str
     metavar: str = "TEXT"
     is_hidden: bool = False
-    """Whether an error must not repeat a wrong value, because it may hold a secret."""
+    """Whether errors must not repeat a wrong value, because it may contain a secret."""
 
     def read(self, value: object, label: str, *, is_text: bool = False) -> T:
-        """The value to use; an InvalidArgument that calls it `label` when it is not one of this kind."""
+        """The value to use; InvalidArgument, with `label` as its name, if it is not of this type."""
         try:
             return self.check(self.parse(value) if is_text and isinstance(value, str) else value)
         except ValueError as error:
@@ -109,11 +109,11 @@ def size(minimum: int, maximum: int) -> ValueType[int]:
 
 
 def several(kind: ValueType[T]) -> ValueType[tuple[T, ...]]:
-    """A list of values of one kind; in text they are separated by commas."""
+    """A list of values of one type; in text, commas separate them."""
 
     def check(value: object) -> tuple[T, ...]:
         if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise ValueError  # every refusal of a kind is a ValueError
+            raise ValueError  # every type refuses with a ValueError
         return tuple(kind.check(item) for item in value)
 
     def parse(text: str) -> list[object]:

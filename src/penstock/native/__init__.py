@@ -1,4 +1,4 @@
-"""The native port: Penstock's own protocol, for its own client. See `penstock.wire.frames` for what is said."""
+"""The server side of the native protocol, which Penstock's own client speaks. See `penstock.wire.frames` for its frames."""
 
 from penstock.native.port import NativeLimits, NativeServer
 

@@ -1,8 +1,8 @@
 """One client of the native protocol.
 
-What needs nothing but memory is answered at once, in the order it came; the rest runs beside it. A client that sends more than
-may run, or does not read its answers, is not read from: its requests wait on its own side. An error is an answer like any
-other; only lost framing, silence and not reading end a connection.
+Requests that need only memory are answered at once, in their order; the others run beside them. The server stops reading from a
+client that has too many running requests, or does not read its answers: further requests wait in its socket. An error is an
+answer like any other; only broken framing, silence and unread answers end a connection.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.native")
 
 MAX_HELLO_BYTES = 4096
-"""How large a frame may be before its sender has said who they are."""
+"""The maximum size of frames before authentication."""
 CALL_LOAD = 16
-"""What an operation counts for in `max_running`, where a publish counts for one: its answer may be large."""
+"""The weight of an operation in `max_running`, where a publish weighs 1: its answer may be large."""
 MAX_TAKEN = 100
-"""How many of the last calls can be undone."""
+"""The number of latest calls that can be undone."""
 LOOK_SECONDS = 1.0
-"""How often a connection is looked at where there are tokens: so soon a revoked one ends its streams."""
+"""The interval of token checks: a revoked token ends its streams that soon."""
 FREE = (Settle, Adjust, Close, Ping, Cancel)
-"""What is not counted as a request: it belongs to one that was."""
+"""Frames that do not count as requests: they belong to one that did."""
 
 
 class Connection(asyncio.Protocol):
@@ -82,20 +82,20 @@ class Connection(asyncio.Protocol):
         self._streams: dict[int, _Stream] = {}
         self._arrived: deque[bytes] = deque()
         self._bodies: Iterator[bytes] = iter(())
-        """What has arrived and is not taken yet, and the frames in what came before it."""
+        """Bytes that arrived and are not parsed yet, and the frames from the bytes before them."""
         self._running: dict[asyncio.Task[None], int] = {}
         self._load = 0
-        """What runs, weighed."""
+        """The total weight of running requests."""
         self._is_full = False
-        """Whether no more is taken until half of what runs is done."""
+        """Whether no more frames are taken until half of the running requests are done."""
         self._waits: set[asyncio.Task[None]] = set()
-        """Requests that wait for a message."""
+        """The requests that wait for a message."""
         self._consuming: dict[int, asyncio.Task[None]] = {}
         """Requests that lease messages, by their call."""
         self._taken: dict[int, TakenRecord] = {}
-        """What the last calls have leased, by their call: a client that did not wait for the answer has them undone."""
+        """Messages that the latest calls leased, by call: they are released if the client did not wait for the answer."""
         self._unwanted: set[int] = set()
-        """Calls whose answer nobody waits for."""
+        """Calls whose client does not wait for the answer any more."""
         self.is_writable = True
         self._is_leaving = False
         self._loop = asyncio.get_running_loop()
@@ -112,8 +112,8 @@ class Connection(asyncio.Protocol):
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve it, or close it at once where there are too many."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        """Serve the connection, or close it at once if there are too many."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not a subclass
         self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
         if len(self._server.connections) >= self._server.limits.max_connections:
             self._transport.abort()
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         self._take_more()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone, or was cut off: what it holds it may still come back for."""
+        """The connection is lost. Its messages stay leased for a while: the client may reconnect."""
         self._server.connections.discard(self)
         if self._watch is not None:
             self._watch.cancel()
@@ -149,25 +149,25 @@ class Connection(asyncio.Protocol):
         self._take_more()
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """The server stops: take no more, and say so. Returns what still runs."""
+        """Stop: take no more frames, and notify the client. Returns what still runs."""
         self._is_leaving = True
         self._write(frames.framed(frames.Leaving()))
         for stream in self._streams.values():
-            # It delivers nothing more, but acks that are on their way are still taken.
+            # It delivers nothing more, but acks in transit are still taken.
             stream.feed.close(keep=True)
         for task in self._waits:
             task.cancel()
         return [*self._running]
 
     def close(self) -> None:
-        """End the connection when everything is written, or at once where the client does not read."""
+        """End the connection once everything is written, or at once if the client does not read."""
         if self.is_writable:
             self._transport.close()
         else:
             self._transport.abort()
 
     def _look_after(self) -> None:
-        """Cut off a client that has not said who it is, is silent, does not read, or whose token is no longer good."""
+        """Disconnect a client that does not authenticate in time, is silent, does not read, or has no valid token any more."""
         limit, now = self._server.limits.idle_seconds, self._loop.time()
         is_stuck = not self.is_writable and now - self._stuck_at >= limit
         if self._operations is None or is_stuck or now - self._heard_at >= limit:
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self._watch = self._loop.call_later(seconds, self._look_after)
 
     def _take_more(self) -> None:
-        """Take frames for as long as there is room for what they ask for; the rest waits here, and then in the socket."""
+        """Take frames while there is room for their requests; the rest waits here, and then in the socket."""
         most, transport = self._server.limits.max_running, self._transport
         try:
             while self.is_writable and not self._is_full and not transport.is_closing():
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
         except Unauthenticated:
             wait = gate.wait_seconds(None, self._address) if gate is not None else 0
             if wait > 0:
-                raise RateLimited(wait) from None  # who guesses tokens is slowed down
+                raise RateLimited(wait) from None  # slow down clients that guess tokens
             raise
         project = hello.project or principal.project or service.projects.default
         self._operations = Operations(service, principal, project)
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
         self._write(frames.done(hello.call, welcome))
 
     def _admit(self) -> None:
-        """Whether one more request may be made: a token may be revoked, or expire, and there is a rate."""
+        """Check whether one more request is allowed: a token may be revoked or expired, and there is a rate limit."""
         self._server.requests += 1
         gate = self._server.gate
         if gate is not None and not gate.is_open:
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
             return
         record = TakenRecord()
         task = self._loop.create_task(self._finish(request.call, work), context=record.context())
-        if waits:  # which is no load: the client's other frames continue being read
+        if waits:  # which is no load: other frames of the client are still read
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
         else:
@@ -336,8 +336,8 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(lambda _: self._answered(request.call, work, record))
 
     def _answered(self, call: int, work: Coroutine[None, None, object], record: TakenRecord) -> None:
-        """A call that may have leased something was answered, or cancelled."""
-        work.close()  # it was cancelled before it began
+        """A call that may have leased messages was answered, or cancelled."""
+        work.close()  # it was cancelled before it started
         self._consuming.pop(call, None)
         if call in self._unwanted:
             self._unwanted.discard(call)
@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
                 del self._taken[next(iter(self._taken))]
 
     def _cancel(self, call: int) -> None:
-        """The client waits no longer: end the call, or undo what it has leased."""
+        """The client does not wait any more: end the call, or release what it has leased."""
         if (record := self._taken.pop(call, None)) is not None:
             record.undo()
         elif (task := self._consuming.get(call)) is not None:
@@ -394,18 +394,18 @@ class Connection(asyncio.Protocol):
             return
         stream.feed.close(keep=request.keep)
         if stream.feed.opened.exactly_once:
-            # Behind the answers to its acks, which wait for the disk.
+            # After the answers to its acks, which wait for the disk.
             self._begin(self._end_confirmed(request.stream, stream.feed))
         else:
             self._write(frames.ended(request.stream, None))
 
     async def _end_confirmed(self, stream: int, feed: Feed) -> None:
-        with suppress(PenstockError):  # of which the acks have told
+        with suppress(PenstockError):  # which the acks have reported
             await feed.confirmed()
         self._write(frames.ended(stream, None))
 
     def _run(self, call: int, work: Coroutine[None, None, object], load: int = 1) -> None:
-        """Run what takes time beside the rest, and answer with what it returns."""
+        """Run a slow request beside the others, and answer with its result."""
         self._begin(self._finish(call, work), load)
 
     def _begin(self, work: Coroutine[None, None, None], load: int = 1) -> None:
@@ -419,7 +419,7 @@ class Connection(asyncio.Protocol):
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._load -= self._running.pop(task)
         if self._is_full and self._load <= self._server.limits.max_running // 2:
-            # Half of it at once: to begin one for each that ends would cost a look at the socket each time.
+            # Half of them at once: resuming for each one that ends would cost one socket read each.
             self._is_full = False
             self._take_more()
 
@@ -435,14 +435,14 @@ class Connection(asyncio.Protocol):
         self._write(frames.refused(call, error if self._operations is None else self._operations.for_caller(error)))
 
     def _fail(self, call: int, error: Exception) -> None:
-        # Only where it happened: the text may hold a payload.
+        # Only the location: the text may contain a payload.
         log.error("a request failed with %s at\n%s", type(error).__name__, code_location(error))
         self._write(frames.refused(call, PenstockError("an error inside the server")))
 
     # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def deliver(self, stream: int, leases: list[Lease]) -> None:
-        """Send deliveries, unless the client may no longer have them."""
+        """Send deliveries, unless the client is not allowed to get them any more."""
         try:
             self._admission.check()
         except PenstockError as error:
@@ -457,7 +457,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Stream:
-    """Where a feed delivers to: a number on a connection."""
+    """The destination of a feed: a numbered stream of a connection."""
 
     __slots__ = ("_connection", "_number", "feed")
 

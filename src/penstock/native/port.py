@@ -20,7 +20,7 @@ from penstock.native.connection import Connection
 from penstock.wire.frames import VERSION
 
 BACKLOG = 1024
-"""How many connections may wait to be accepted."""
+"""Connections that may wait to be accepted."""
 
 _CONNECTIONS = Metric("penstock_native_connections", "gauge", "Open connections of the native protocol.")
 _STREAMS = Metric("penstock_native_streams", "gauge", "Open streams of the native protocol.")
@@ -29,24 +29,24 @@ _REQUESTS = Metric("penstock_native_requests_total", "counter", "Requests of the
 
 @dataclass(frozen=True, slots=True)
 class NativeLimits:
-    """What one client may cost."""
+    """The limits of one client."""
 
     max_frame_bytes: int = 16 * 1024 * 1024
     max_connections: int = 10_000
     idle_seconds: float = 120.0
-    """How long a client may say nothing: its own sends a sign of life four times as often."""
+    """How long a client may be silent: Penstock's client pings four times as often."""
     hello_seconds: float = 10.0
-    """How long a client may take to say who it is."""
+    """How long a client may take to authenticate."""
     max_running: int = 256
-    """How many publishes of one connection run side by side, or a sixteenth of that many operations; more wait in its socket."""
+    """Publishes of one connection that run concurrently, or a sixteenth of that many operations; more wait in its socket."""
     max_waits: int = 200
-    """How many requests of one connection may wait for a message."""
+    """Requests of one connection that may wait for a message."""
     max_streams: int = 1_000
-    """How many streams one connection may have open."""
+    """Streams that one connection may have open."""
 
 
 class NativeServer:
-    """Serves the native protocol on one port. Start once; stop is always safe."""
+    """The server of the native protocol on one port. Start it once; stopping is always safe."""
 
     def __init__(self, service: Service, *, gate: Gate | None = None, limits: NativeLimits | None = None) -> None:
         self.service = service
@@ -58,7 +58,7 @@ class NativeServer:
         self._place: NativeEndpoint | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen, and return the port: the one that was given, or the one that was found for 0."""
+        """Listen, and return the port: the given one, or a free one for 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: Connection(self),
@@ -73,7 +73,7 @@ class NativeServer:
         return bound
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
-        """Accept nothing more, end the streams, answer what runs, close."""
+        """Accept nothing more, end the streams, answer running requests, close."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -85,14 +85,14 @@ class NativeServer:
                 task.cancel()
         for connection in connections:
             connection.close()
-        await asyncio.sleep(0)  # transports close in the next turn of the loop
+        await asyncio.sleep(0)  # transports are closed in the next iteration of the loop
 
     def routes(self) -> list[Route]:
-        """Where clients that know the HTTP port learn of this one."""
+        """The route by which clients of the HTTP port find this one."""
         return [discovery_route(lambda: self._place)]
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of the API, for `/metrics`."""
+        """The metrics of the API, for `/metrics`."""
         yield Sample(_CONNECTIONS, (), len(self.connections))
         yield Sample(_STREAMS, (), len(self.service.feeds))
         yield Sample(_REQUESTS, (), self.requests)
@@ -107,7 +107,7 @@ class NativeEndpoint(msgspec.Struct):
 
 
 def discovery_route(place: Callable[[], NativeEndpoint | None]) -> Route:
-    """The route; `place` is None where the port is closed."""
+    """The route; `place` is None if the port is closed."""
 
     async def native(_: Request) -> web.StreamResponse:
         found = place()

@@ -19,6 +19,6 @@ five with blanks, and in a JSON string up to six. 4 * 16 MiB is enough for 10 Mi
 
 
 def routes(queues: Queues, max_request_bytes: int | None = None) -> list[Route]:
-    """Everything that this API serves on the HTTP port; `max_request_bytes` is the limit of other APIs."""
+    """The routes of this API on the HTTP port; `max_request_bytes` is the limit of other APIs."""
     most = None if max_request_bytes is None else EXPANSION * max_request_bytes
     return [replace(route, max_bytes=most) for route in (command_route(queues), *rest_routes(queues))]

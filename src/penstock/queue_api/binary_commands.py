@@ -1,7 +1,7 @@
-"""The commands of the binary APIs: what RESP3 and SynapRPC clients call, whichever of the two they speak.
+"""The commands of the binary APIs, for clients of RESP3 and SynapRPC.
 
-Arguments come as bytes, text or numbers, and by position or by name (`QPUBLISH q payload 9 3`, `QPUBLISH q payload PRIORITY 9`):
-both ways are in use. What is answered is a plain value; the protocol of the API says how it is written.
+Arguments are bytes, text or numbers, by position or by name (`QPUBLISH q payload 9 3`, `QPUBLISH q payload PRIORITY 9`): clients
+use both. Answers are plain values; the protocol of the API encodes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.values.queue import NewMessage
 
 MAX_ARGUMENTS = 32
 MAX_WORD = 200
-"""How much is looked at of what should be a word, whatever its length."""
+"""How much of an argument is read where a word is expected."""
 
 Value = bytes | str | int | float | bool | None
 Args = Sequence[Value]
@@ -28,7 +28,7 @@ Run = Callable[[ProjectQueues, "Arguments"], Awaitable[object]]
 
 
 class Ok:
-    """The answer of a command that has nothing to tell."""
+    """The answer of a command without a result."""
 
 
 OK = Ok()
@@ -52,7 +52,10 @@ class Arguments:
         return self._given[self._next - 1]
 
     def options(self, by_position: Sequence[str], by_name: Sequence[str] = ()) -> Named:
-        """What is left: values in the order of `by_position`, then pairs of a name and a value. Names are written in capitals."""
+        """The remaining arguments: values in the order of `by_position`, then pairs of a name and a value.
+
+        Names are in capitals.
+        """
         found: Named = {}
         known = {*by_position, *by_name}
         for name in by_position:
@@ -85,12 +88,12 @@ _DURATIONS = {"ACK_DEADLINE", "TTL", "MIN_BACKOFF", "MAX_BACKOFF"}
 
 
 def _settings(args: Arguments) -> dict[str, Any]:
-    """The settings of a queue that are given, by the queue's names of them."""
+    """The given settings of a queue, by the queue's names for them."""
     options = args.options(("MAX_DEPTH", "ACK_DEADLINE"), [*_SETTINGS])
     given: dict[str, Any] = {
         _SETTINGS[key]: as_number(value, key) if key in _DURATIONS else as_integer(value, key) for key, value in options.items()
     }
-    if given.get("max_depth") == 0:  # the clients' word for no wish
+    if given.get("max_depth") == 0:  # clients send this for the default
         del given["max_depth"]
     backoff = {name: given.pop(name) for name in ("minimum_backoff", "maximum_backoff") if name in given}
     return given | {"retry_policy": backoff} if backoff else given
@@ -250,7 +253,7 @@ COMMANDS: dict[str, tuple[Run, str]] = {
 async def run(queues: ProjectQueues, command: str, args: Args) -> object:
     known = COMMANDS.get(command)
     if known is None:
-        raise Unimplemented(f"unknown command {command[:100]!r}", hint=f"known are: {', '.join(COMMANDS)}")
+        raise Unimplemented(f"unknown command {command[:100]!r}", hint=f"known commands: {', '.join(COMMANDS)}")
     function, usage = known
     most = MAX_ARGUMENTS if "[" in usage else usage.count(" ")
     if len(args) > most:
@@ -270,7 +273,7 @@ def as_text(value: Value, name: str) -> str:
 
 
 def as_integer(value: Value, name: str) -> int:
-    """An argument that is a whole number, or the text of one."""
+    """Parse a whole number, or its text."""
     if isinstance(value, bytes | str) and len(value) <= 20:
         try:
             return int(value)
@@ -282,7 +285,7 @@ def as_integer(value: Value, name: str) -> int:
 
 
 def as_number(value: Value, name: str) -> float:
-    """An argument that is a number, or the text of one."""
+    """Parse a number, or its text."""
     if isinstance(value, bytes | str) and len(value) <= 40:
         try:
             return float(value)
@@ -294,7 +297,7 @@ def as_number(value: Value, name: str) -> float:
 
 
 def as_flag(value: Value, name: str) -> bool:
-    """An argument that is yes or no, in any of the ways in which clients write it."""
+    """Parse a boolean, in all the ways that clients write it."""
     value = _cut(value)
     word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     match word.lower():
@@ -315,7 +318,7 @@ def as_json(value: Value, name: str) -> object:
 
 
 def _cut(value: Value) -> Value:
-    """A value as an error may look at it: what is longer than any word that is known here is none."""
+    """A value for an error message or a lookup: cut if it is longer than any known word."""
     return value[:MAX_WORD] if isinstance(value, bytes | str) else value
 
 

@@ -1,6 +1,6 @@
-"""A call as it comes over the wire: decoded into the type of its command, or explained.
+"""Decodes a call into the type of its command, or explains what is wrong with it.
 
-The types are made from the table of commands. So what is decoded is what is documented, in one pass over the bytes.
+The types are made from the table of commands. So exactly what is documented is decoded, in one pass over the bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.queue_api.commands import COMMANDS, Command
 
 
 class Call(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="command"):
-    """What every call has beside its command and its payload."""
+    """The fields of every call beside its command and its payload."""
 
     request_id: str | None = None
 
 
 def _call_type(command: Command) -> type[Call]:
-    """The type of a call of one command; the payload of a command without fields may be left out."""
+    """The type of a call of one command; the payload may be omitted if the command has no fields."""
     payload: tuple[Any, ...] = ("payload", command.fields)
     if command.fields is requests.NoFields:
         payload = ("payload", command.fields | None, None)
@@ -32,7 +32,7 @@ def _call_type(command: Command) -> type[Call]:
     name = "".join(word.capitalize() for word in re.split(r"[._]", command.name))
     made = msgspec.defstruct(f"{name}Call", [payload], bases=(Call,), tag=command.name, kw_only=True)
     made.__doc__ = command.fields.__doc__
-    return cast(type[Call], made)  # defstruct does not say so of its bases
+    return cast(type[Call], made)  # defstruct does not know this about the bases
 
 
 CALLS: dict[type[Call], Command] = {_call_type(command): command for command in COMMANDS.values()}
@@ -45,11 +45,11 @@ NESTED: dict[str, type[msgspec.Struct]] = {
     "config": requests.Settings,
     "retry_policy": requests.Backoff,
 }
-"""The types of fields that are objects themselves."""
+"""The types of fields that are objects."""
 
 
 class _Head(msgspec.Struct):
-    """What can be read of a call that is not well-formed."""
+    """The readable part of a call that is malformed."""
 
     command: Any = None
     request_id: Any = None
@@ -59,7 +59,7 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 
 def decode(body: bytes) -> Call:
-    """A call, or the error that says what is wrong with it and where."""
+    """Decode a call; the error names the problem and its place."""
     try:
         call: Call = _decode(body)
     except UNREADABLE as error:
@@ -68,7 +68,7 @@ def decode(body: bytes) -> Call:
 
 
 def request_id(body: bytes) -> str | None:
-    """The request id of a call that could not be decoded, if it has one."""
+    """The request id of an undecodable call, if it has one."""
     try:
         found = _decode_head(body).request_id
     except UNREADABLE:

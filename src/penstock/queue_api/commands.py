@@ -1,7 +1,7 @@
 """The commands of the queue API: one table that is served, documented and tested.
 
-Each row is a name, what it takes, what it answers and how it is done. The names and fields are those of specification 003 and of
-the SDKs; several names may stand for the same.
+Each row has a name, the fields, the answer and the implementation. The names and fields are those of specification 003 and of the
+SDKs; several names may mean the same command.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.queue_api import replies, requests
 from penstock.queue_api.topics import ProjectTopics
 from penstock.values.policy import QueueConfig
 
-Run = Callable[[ProjectQueues, Any], Awaitable[object]]  # the fields of each command are of its own type
+Run = Callable[[ProjectQueues, Any], Awaitable[object]]  # the fields of each command have their own type
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: `fields` is the type of its payload, `answer` that of what it answers (several: it depends)."""
+    """A command: `fields` is the type of its payload, `answer` the type of its answer (several, if it depends)."""
 
     name: str
     fields: type[requests.Fields]
@@ -71,7 +71,7 @@ async def _consume(queues: ProjectQueues, fields: requests.Consume) -> replies.C
         ack_deadline=fields.ack_deadline,
         prefetch=fields.prefetch,
     )
-    # The SDKs call the whole message `message`, the specification calls its payload so: who names a consumer is an SDK.
+    # The SDKs call the whole message `message`, the specification its payload: a caller that sends a consumer id is an SDK.
     if fields.consumer_id is not None:
         return replies.SdkConsumed(message=replies.sdk_message(found[0]) if found else None)
     return replies.consumed(found[0]) if found else replies.Consumed()

@@ -1,6 +1,6 @@
 """The queue API over HTTP: one command a request, in an envelope.
 
-The status says what kind of answer it is, and the envelope says it again, for clients that only read bodies:
+The kind of answer is in the status, and again in the envelope, for clients that only read bodies:
 `{"success": false, "request_id": …, "payload": null, "error": "Queue not found: x", "code": "queue_not_found", "hint": …}`.
 """
 
@@ -34,16 +34,16 @@ PROJECT = Parameter(
 )
 
 STATUS = {"queue_full": 507, "ack_deadline_exceeded": 409, "unimplemented": 400}
-"""Where this API's status is another than the usual one for such an error."""
+"""The errors for which this API has another status than usual."""
 HINTS = {
     "queue_not_found": "create it first with the command queue.create",
     "topic_not_found": "create it first with the command stream.create",
 }
-"""What to do, where the usual hint speaks of Python."""
+"""Hints in place of those that are about Python."""
 
 
 class Answered(msgspec.Struct):
-    """A good answer; `payload` is the command's own."""
+    """A successful answer; `payload` is the command's own."""
 
     success: bool
     request_id: str | None
@@ -52,7 +52,7 @@ class Answered(msgspec.Struct):
 
 
 class Failed(msgspec.Struct):
-    """What went wrong: a sentence, a stable word for programs, and what to do."""
+    """A failure: a sentence, a stable code for programs, and a hint."""
 
     success: bool
     request_id: str | None
@@ -66,7 +66,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CommandApi:
-    """Answers commands with the work queues of a broker."""
+    """Executes commands on the work queues of a broker."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -94,7 +94,7 @@ def project_queues(queues: Queues, request: Request) -> ProjectQueues:
 
 
 def query_value(request: Request, name: str, kind: type[Any]) -> Any:
-    """A value of the query as the type it should have; None without one."""
+    """A query parameter in its type; None if it is absent."""
     value = request.query.get(name)
     if value is None:
         return None
@@ -127,7 +127,7 @@ def _operation() -> Operation:
         for name, command in COMMANDS.items()
     )
     return Operation(
-        "Do one command.",
+        "Execute one command.",
         "The command's fields are the `payload`; its answer is the `payload` of the answer.\n\n"
         f"| command | fields |\n|---|---|\n{names}\n",
         ("queues",),
@@ -156,7 +156,7 @@ def _answers() -> Mapping[str, Any]:
 
 
 def inlined(kind: object) -> Any:
-    """The JSON Schema of a type without references, so that it may stand anywhere in a document."""
+    """The JSON Schema of a type without references, so that it can be embedded in a document."""
     (schema,), definitions = msgspec.json.schema_components([kind], ref_template="{name}")
     return _inlined(schema, definitions)
 

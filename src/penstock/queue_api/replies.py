@@ -1,4 +1,4 @@
-"""What the commands of the queue API answer, as types, and how messages are written into them."""
+"""The answers of the commands of the queue API, as types, and how messages are written into them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Answer(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Done(Answer, kw_only=True):
-    """It was done."""
+    """The command was executed."""
 
     success: bool = True
 
 
 class Created(Done, kw_only=True):
-    """There is such a queue now; `created` is false when there was one before."""
+    """The queue exists now; `created` is false if it existed before."""
 
     queue: str
     created: bool
 
 
 class Deleted(Done, kw_only=True):
-    """There is no such queue now; `deleted` is false when there was none before."""
+    """The queue does not exist now; `deleted` is false if it did not exist before."""
 
     deleted: bool
 
@@ -43,13 +43,13 @@ class QueueNames(Answer, kw_only=True):
 
 
 class Exists(Answer, kw_only=True):
-    """Whether there is one."""
+    """Whether it exists."""
 
     exists: bool
 
 
 class Published(Answer, kw_only=True):
-    """The id of the message, and its place among those that are ready, from 1; null while it is delayed."""
+    """The id of the message, and its place among the ready messages, from 1; null while it is delayed."""
 
     message_id: str
     position: int | None
@@ -63,7 +63,7 @@ class PublishedBatch(Answer, kw_only=True):
 
 
 class Consumed(Answer, kw_only=True):
-    """A message as specification 003 writes it; every field is null when there was none.
+    """A message in the form of specification 003; every field is null if there was none.
 
     `message` is the JSON value that was published; a payload of bytes is a list of byte values.
     """
@@ -78,7 +78,7 @@ class Consumed(Answer, kw_only=True):
 
 
 class SdkMessage(Answer, kw_only=True):
-    """A message as the SDKs read it: its payload is a list of byte values, JSON and text in UTF-8."""
+    """A message in the form of the SDKs: its payload is a list of byte values, of JSON and text in UTF-8."""
 
     id: str
     payload: list[int]
@@ -90,20 +90,20 @@ class SdkMessage(Answer, kw_only=True):
 
 
 class SdkConsumed(Answer, kw_only=True):
-    """A message for the SDKs, or null when there was none."""
+    """A message for the SDKs, or null if there was none."""
 
     message: SdkMessage | None = None
 
 
 class ConsumedBatch(Answer, kw_only=True):
-    """Messages; none when there were none."""
+    """Messages; an empty list if there were none."""
 
     messages: list[Consumed]
     count: int
 
 
 class Consumers(Answer, kw_only=True):
-    """Who consumes a queue and what each holds, the oldest messages first; `current_messages` counts all that it holds."""
+    """The consumers of a queue and what each holds, the oldest messages first; `current_messages` counts all of them."""
 
     consumers: list[QueueConsumer]
     count: int
@@ -117,21 +117,21 @@ class Failure(Answer, kw_only=True):
 
 
 class Acked(Done, kw_only=True):
-    """How many were settled, and by id why the others could not be; `success` says whether all were."""
+    """How many were acked, and by id why the others failed; `success` is true if none failed."""
 
     acked: int
     failed: dict[str, Failure]
 
 
 class NackedBatch(Done, kw_only=True):
-    """How many were released, and by id why the others could not be; `success` says whether all were."""
+    """How many were released, and by id why the others failed; `success` is true if none failed."""
 
     nacked: int
     failed: dict[str, Failure]
 
 
 class Nacked(Done, kw_only=True):
-    """What became of the message: requeued or dead_lettered."""
+    """The outcome of the nack: requeued or dead_lettered."""
 
     action: str
 
@@ -143,13 +143,13 @@ class Purged(Done, kw_only=True):
 
 
 class Released(Done, kw_only=True):
-    """How many messages returned."""
+    """How many messages were requeued."""
 
     released: int
 
 
 class Redriven(Done, kw_only=True):
-    """How many dead letters returned."""
+    """How many dead letters were put back."""
 
     redriven: int
 
@@ -178,14 +178,12 @@ Stats = msgspec.defstruct(
     bases=(Answer,),
     kw_only=True,
     module=__name__,
-    namespace={
-        "__doc__": "The state of a queue in numbers. The totals stand twice: as specification 003 and as the SDKs call them."
-    },
+    namespace={"__doc__": "The state of a queue in numbers. Totals have the names of specification 003 and of the SDKs."},
 )
 
 
 class PublishedToTopic(Answer, kw_only=True):
-    """The id of the message, and how many subscriptions get it (their filters not asked)."""
+    """The id of the message, and how many subscriptions the topic has (filters are not applied)."""
 
     message_id: str
     topic: str
@@ -200,7 +198,7 @@ class TopicNames(Answer, kw_only=True):
 
 
 class RoomCreated(Done, kw_only=True):
-    """There is such a room now; `created` is false when there was one before."""
+    """The room exists now; `created` is false if it existed before."""
 
     room: str
     created: bool
@@ -214,7 +212,7 @@ class RoomNames(Answer, kw_only=True):
 
 
 class EventPublished(Answer, kw_only=True):
-    """Where the event is."""
+    """The offset of the event."""
 
     offset: int
     room: str
@@ -238,7 +236,7 @@ class Events(Answer, kw_only=True):
 
 
 class RoomStats(Answer, kw_only=True):
-    """What a room holds."""
+    """The numbers of a room."""
 
     room: str
     first_offset: int
@@ -248,7 +246,7 @@ class RoomStats(Answer, kw_only=True):
 
 
 def consumed(message: Delivery) -> Consumed:
-    """A message as specification 003 writes it."""
+    """A message in the form of specification 003."""
     data: Any = message.data
     return Consumed(
         message_id=message.message_id,
@@ -262,7 +260,7 @@ def consumed(message: Delivery) -> Consumed:
 
 
 def sdk_message(message: Delivery) -> SdkMessage:
-    """A message as the SDKs read it."""
+    """A message in the form of the SDKs."""
     return SdkMessage(
         id=message.message_id,
         payload=list(message.data),
@@ -275,7 +273,7 @@ def sdk_message(message: Delivery) -> SdkMessage:
 
 
 def peeked(message: QueueMessage | None) -> Consumed:
-    """A message that was only looked at."""
+    """A peeked message."""
     return Consumed() if message is None else Consumed(**_fields(message))
 
 
@@ -304,7 +302,7 @@ def failures(failed: Failures) -> dict[str, Failure]:
 
 
 def failure(error: PenstockError) -> Failure:
-    """An error in an answer that is otherwise good."""
+    """An error inside a successful answer."""
     return Failure(error=error.message, code=error.reason)
 
 
@@ -321,5 +319,5 @@ def _fields(message: QueueMessage) -> dict[str, Any]:
 
 
 def _plain(payload: object) -> object:
-    """A payload as JSON has it."""
+    """A payload in JSON."""
     return list(payload) if isinstance(payload, bytes) else payload

@@ -1,7 +1,7 @@
-"""The queue API over RESP3: what Redis clients speak, for the commands of `native`.
+"""The queue API over RESP3, the protocol of Redis clients; the commands are in `binary_commands`.
 
 Requests are arrays of bulk strings, or one line of words that begins with a command. Answers are RESP3 after `HELLO 3`, RESP2
-before it. Lengths are checked when they are announced, before anything is kept for them.
+before it. Announced lengths are checked before anything is stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Resp3Codec(Inbox):
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self._items: list[bytes] | None = None
-        """The bulk strings of the request that is arriving."""
+        """The bulk strings of the incomplete request."""
         self._left = 0
         self._size = 0
         self._version = 2
@@ -73,7 +73,7 @@ class Resp3Codec(Inbox):
         return b"-" + text.replace("\r", " ").replace("\n", " ").encode(errors="replace") + _END
 
     def greet(self, args: Args) -> object:
-        """Answer HELLO, and speak the version it asks for."""
+        """Answer HELLO, and switch to the requested version."""
         if args:
             version = binary_commands.as_integer(args[0], "the version")
             if version not in {2, 3}:
@@ -106,7 +106,7 @@ class Resp3Codec(Inbox):
             self._at = start
             return None
         if self._buffer[end : end + 2] != _END:
-            raise FramingError("a bulk string does not end where it said")
+            raise FramingError("a bulk string is longer than its length says")
         item = bytes(self._buffer[self._at : end])
         self._at = end + 2
         self._size += len(line) + length
@@ -152,12 +152,12 @@ def _call(words: list[bytes], size: int) -> Call:
 
 
 def _inline(words: list[bytes], size: int) -> Call:
-    """A line of words. Lines are what other protocols send too, so one that is no command ends the connection."""
+    """A line of words. Other protocols send lines too, so a line that is not a command ends the connection."""
     call = _call(words, size)
     if (call.command not in binary_commands.COMMANDS and call.command not in CONNECTION_COMMANDS) or words[-1].startswith(
         b"HTTP/"
     ):
-        raise FramingError("the line is no command, expected an array of bulk strings or a line that begins with a command")
+        raise FramingError("the line is not a command, expected an array of bulk strings or a line that begins with a command")
     return call
 
 

@@ -1,4 +1,4 @@
-"""The queue API as paths: one queue a path, with the bodies and errors of other servers of this kind.
+"""The queue API as paths: one path for each queue, with the bodies and errors of other servers of this kind.
 
 Payloads are lists of byte values in both directions; errors are `{"error": "Queue not found: x", "code": 404}`.
 """
@@ -38,21 +38,21 @@ class RestPublish(requests.Fields, kw_only=True):
 
 
 class RestAck(requests.Fields, kw_only=True):
-    """Which message."""
+    """The message to ack."""
 
     message_id: requests.MessageId
     consumer_id: requests.ConsumerId | None = None
 
 
 class RestNack(RestAck, kw_only=True):
-    """Which message, and whether it is tried again."""
+    """The message to nack, and whether to retry it."""
 
     requeue: bool
     error: requests.Text | None = None
 
 
 class RestConsumed(replies.Answer, kw_only=True):
-    """A message; every field is null when there was none."""
+    """A message; every field is null if there was none."""
 
     message_id: str | None = None
     payload: list[int] | None = None
@@ -63,7 +63,7 @@ class RestConsumed(replies.Answer, kw_only=True):
 
 
 class RestError(msgspec.Struct):
-    """What went wrong, and the HTTP status again."""
+    """The error, and the HTTP status again."""
 
     error: str
     code: int
@@ -78,7 +78,7 @@ PLAIN_ERRORS = ErrorBody(_rendered, RestError)
 
 
 def rest_routes(queues: Queues) -> list[Route]:
-    """The routes of the paths, the WebSocket consumer among them. All but `consume` run the command of their name."""
+    """The routes, including the WebSocket consumer. All but `consume` run the command with their name."""
 
     def run(  # noqa: PLR0917  # a row of the table below
         method: str,
@@ -113,21 +113,21 @@ def rest_routes(queues: Queues) -> list[Route]:
 
     waiting = (
         Parameter("timeout", "Seconds to wait for a message.", requests.Wait),
-        Parameter("ack_deadline", "Seconds it may be held.", requests.AckDeadline),
-        Parameter("prefetch", "How many messages the consumer may hold.", requests.Prefetch),
+        Parameter("ack_deadline", "The ack deadline in seconds.", requests.AckDeadline),
+        Parameter("prefetch", "Messages that the consumer may hold.", requests.Prefetch),
     )
-    most = (Parameter("max_messages", "How many messages are listed of each.", requests.MostHeld),)
+    most = (Parameter("max_messages", "Messages that are listed of each.", requests.MostHeld),)
     return [
         run("POST", "/queue/{name}", "queue.create", "Create a queue.", requests.Settings, is_optional=True),
         run("DELETE", "/queue/{name}", "queue.delete", "Delete a queue with everything in it."),
         run("GET", "/queue/list", "queue.list", "List the queues."),
-        run("POST", "/queue/{name}/publish", "queue.publish", "Add a message.", RestPublish),
-        _route("GET", "/queue/{name}/consume/{consumer_id}", consume, "Take a message.", RestConsumed, query=waiting),
-        run("POST", "/queue/{name}/ack", "queue.ack", "Settle a message.", RestAck),
-        run("POST", "/queue/{name}/nack", "queue.nack", "Give a message back.", RestNack),
+        run("POST", "/queue/{name}/publish", "queue.publish", "Publish a message.", RestPublish),
+        _route("GET", "/queue/{name}/consume/{consumer_id}", consume, "Consume a message.", RestConsumed, query=waiting),
+        run("POST", "/queue/{name}/ack", "queue.ack", "Ack a message.", RestAck),
+        run("POST", "/queue/{name}/nack", "queue.nack", "Nack a message.", RestNack),
         run("GET", "/queue/{name}/stats", "queue.stats", "The state of a queue in numbers."),
-        run("GET", "/queue/{name}/consumers", "queue.consumers", "Who consumes a queue and what each holds.", query=most),
-        run("POST", "/queue/{name}/purge", "queue.purge", "Remove everything that waits."),
+        run("GET", "/queue/{name}/consumers", "queue.consumers", "The consumers of a queue and what each holds.", query=most),
+        run("POST", "/queue/{name}/purge", "queue.purge", "Remove all messages that are not leased."),
         Consumers(queues).route(PLAIN_ERRORS, _parameters("/queue/{name}/ws/{consumer_id}")),
     ]
 

@@ -1,7 +1,7 @@
-"""What the binary APIs share: connections with limits, authentication, and commands answered one after the other or side by side.
+"""The common part of the binary APIs: connections with limits, authentication, and the execution of commands.
 
-A connection is cut when its framing is lost, when half a request is not followed by the rest, when nothing comes for the idle
-time, or when it does not read its answers. An error of a command is an answer like any other.
+A connection is closed if its framing is broken, if half a request is not completed in time, if it is idle for too long, or if it
+does not read its answers. An error of a command is an answer like any other.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ from penstock.queue_api.binary_commands import OK, Args
 log = logging.getLogger("penstock.queue")
 
 MAX_HELLO_BYTES = 4096
-"""How large a request may be before its sender has said who they are."""
+"""The maximum size of a request before authentication."""
 BEHIND_BYTES = 256 * 1024
-"""How much more is read while commands run."""
+"""How many bytes are read ahead while commands run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """What one client of a binary API may cost."""
+    """The limits of one client of a binary API."""
 
     max_frame_bytes: int = 16 * 1024 * 1024
-    """A message has 10 MiB at most."""
+    """A message has at most 10 MiB."""
     max_connections: int = 10_000
     idle_seconds: float = 300.0
     """How long a connection may be silent between requests, and an answer unread."""
     hello_seconds: float = 10.0
-    """How long a client may take to say who it is, where that is asked."""
+    """How long a client may take to authenticate, if the server requires it."""
     request_seconds: float = 30.0
-    """A request must be complete this long after its first byte, and one second more for each `min_rate` bytes received."""
+    """The time for a request after its first byte; each `min_rate` bytes received add one second."""
     min_rate: int = 16 * 1024
     max_running: int = 64
-    """How many commands of one connection run side by side, where the protocol allows it."""
+    """Commands of one connection that run concurrently, if the protocol allows it."""
 
 
 TURN = 32
-"""How many requests of one connection are answered before others have their turn."""
+"""Requests of one connection that are answered before others are served."""
 BACKLOG = 1024
-"""How many connections may wait to be accepted: clients of a burst beyond it retry a second later."""
+"""Connections that may wait to be accepted: beyond it, the clients of a burst retry a second later."""
 
 
 CONNECTION_COMMANDS = frozenset({"PING", "QUIT", "CLOSE", "AUTH", "HELLO"})
-"""What is answered here, beside the commands of `native`."""
+"""Commands that are answered here, beside those of `binary_commands`."""
 HTTP_METHODS = frozenset(
-    {b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC", b"CONN", b"PRI "}  # the last: HTTP/2
+    {b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC", b"CONN", b"PRI "}  # the last is HTTP/2
 )
-"""The first four bytes of HTTP; no request of these protocols begins like that."""
+"""The first four bytes of HTTP; no request of these protocols starts like that."""
 HTTP_BYTES = 4
 _HTTP_REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 
 
 class Inbox(ABC):
-    """What arrived on a connection and is not taken yet: what codecs have in common."""
+    """The bytes that arrived and are not parsed yet: the common part of codecs."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._buffer = bytearray()
         self._at = 0
-        """How far the buffer is taken."""
+        """How far the buffer is parsed."""
         self._is_known = False
-        """Whether the first bytes have shown that the client does not speak HTTP."""
+        """Whether the first bytes have shown that the client does not use HTTP."""
 
     def feed(self, data: bytes) -> None:
         if self._at:
@@ -85,7 +85,7 @@ class Inbox(ABC):
         self._buffer += data
 
     def waiting(self) -> int:
-        """How many bytes of what arrived are not taken yet."""
+        """How many bytes have arrived and are not parsed yet."""
         return len(self._buffer) - self._at
 
     def arrived(self) -> int:
@@ -93,7 +93,10 @@ class Inbox(ABC):
         return self.waiting()
 
     def take(self) -> Call | Refused | None:
-        """The next request; None until more arrives. FramingError when there will never be one, HttpReceived for a web page."""
+        """The next request; None until more arrives.
+
+        FramingError if the framing is broken, HttpReceived if the client is a web page.
+        """
         if not self._is_known:
             if self.waiting() < HTTP_BYTES:
                 return None
@@ -104,20 +107,20 @@ class Inbox(ABC):
 
     @abstractmethod
     def _next(self) -> Call | Refused | None:
-        """The next request of a client that speaks the protocol."""
+        """The next request of a client that uses this protocol."""
 
 
 class FramingError(Exception):
-    """What came is not the protocol: nobody knows where the next request begins."""
+    """The bytes do not follow the protocol: the start of the next request is unknown."""
 
 
 class HttpReceived(Exception):
-    """What came is HTTP: a web page of any site could send it, with commands in its body."""
+    """The bytes are HTTP: a web page of any site could send them, with commands in the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: what to call the answer, the command in capitals, its arguments, and its size on the wire."""
+    """One request: the id for its answer, the command in capitals, its arguments, and its size on the wire."""
 
     call_id: int
     command: str
@@ -129,44 +132,47 @@ class Codec(Protocol):
     """A protocol without its sockets: bytes in, calls out, and answers as bytes. One for each connection."""
 
     name: str
-    """What the protocol is called."""
+    """The name of the protocol."""
     is_ordered: bool
-    """Whether answers must come in the order of the calls."""
+    """Whether answers must have the order of the calls."""
     limit: int
-    """How large a request may be."""
+    """The maximum size of a request."""
 
     def feed(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Take the bytes that arrived."""
 
     def waiting(self) -> int:
-        """How many bytes of what arrived are not taken yet."""
+        """How many bytes have arrived and are not parsed yet."""
 
     def arrived(self) -> int:
         """How many bytes of an incomplete request have arrived, once `take` has returned None."""
 
     def take(self) -> Call | Refused | None:
-        """The next request; None until more arrives. FramingError when there will never be one."""
+        """The next request; None until more arrives. FramingError if the framing is broken."""
 
     def answer(self, call_id: int, value: object) -> bytes:
-        """An answer on the wire."""
+        """Encode an answer."""
 
     def refusal(self, call_id: int, text: str) -> bytes:
-        """An error on the wire; `text` begins with its kind, such as ERR."""
+        """Encode an error; `text` starts with its kind, such as ERR."""
 
     def greet(self, args: Args) -> object:
-        """What HELLO answers."""
+        """The answer to HELLO."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that is framed well and cannot be read."""
+    """A request with valid framing that cannot be read."""
 
     call_id: int
     problem: str
 
 
 class SocketServer:
-    """Serves one binary protocol on one port. Start once; stop is always safe. Without a `gate` everyone is let in."""
+    """A server of one binary protocol on one port. Start it once; stopping is always safe.
+
+    Without a `gate` there is no authentication.
+    """
 
     def __init__(
         self, queues: Queues, codec: Callable[[int], Codec], *, gate: Gate | None = None, limits: SocketLimits | None = None
@@ -179,7 +185,7 @@ class SocketServer:
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Listen, and return the port: the one that was given, or the one that was found for 0."""
+        """Listen, and return the port: the given one, or a free one for 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: Connection(self, self._codec),
@@ -193,7 +199,7 @@ class SocketServer:
         return bound
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
-        """Accept nothing more, answer what runs, end the waits, close."""
+        """Accept nothing more, answer running requests, end the waits, close."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -204,7 +210,7 @@ class SocketServer:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
-        await asyncio.sleep(0)  # transports close in the next turn of the loop
+        await asyncio.sleep(0)  # transports are closed in the next iteration of the loop
 
 
 class Connection(asyncio.Protocol):
@@ -221,19 +227,19 @@ class Connection(asyncio.Protocol):
         self._address = "unknown"
         self._is_last = False
         self._is_known = False
-        """Whether the client has said who it is, where that is asked."""
+        """Whether the client is authenticated, if the server requires it."""
         self._loop = asyncio.get_running_loop()
         self._connected_at = self._loop.time()
         self._begun_at: float | None = None
-        """When the request began that is not complete yet."""
+        """When the first byte of the incomplete request arrived."""
         self._running: set[asyncio.Task[None]] = set()
         self._running_bytes = 0
         self._transport: asyncio.Transport
         self._task: asyncio.Task[None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve it, or close it at once where there are too many."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        """Serve the connection, or close it at once if there are too many."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not a subclass
         self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
         if len(self._server.connections) >= self._server.limits.max_connections:
             self._gone.set()
@@ -245,14 +251,14 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.ensure_future(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived; read no further while there is enough to do."""
+        """Take the bytes that arrived; stop reading while there is enough to do."""
         self._codec.feed(data)
         self._arrived.set()
         if self._codec.waiting() > max(BEHIND_BYTES, self._codec.limit):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more: what it sent is answered, but nothing waits for it any longer."""
+        """The client sends no more: its requests are answered, but waits for messages end."""
         self._gone.set()
         self._arrived.set()
         return self._transport.get_extra_info("sslcontext") is None  # TLS has no half-open connections
@@ -269,7 +275,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def finish(self) -> asyncio.Task[None]:
-        """Take no more requests; the task ends when what runs is answered."""
+        """Take no more requests; the task ends once running requests are answered."""
         self._is_last = True
         self._gone.set()
         self._arrived.set()
@@ -281,7 +287,7 @@ class Connection(asyncio.Protocol):
                 if self._is_last or self._transport.is_closing():
                     break
                 if number % TURN == 0:
-                    await asyncio.sleep(0)  # the others' turn: answers that need not wait would else keep the loop
+                    await asyncio.sleep(0)  # serve other connections: answers that need no wait would otherwise occupy the loop
                 try:
                     call = self._codec.take()
                 except FramingError as error:
@@ -314,7 +320,7 @@ class Connection(asyncio.Protocol):
             self._server.connections.discard(self)
 
     async def _more(self) -> bool:
-        """Wait for more bytes; False when they do not come in time."""
+        """Wait for more bytes; False if they do not arrive in time."""
         self._arrived.clear()
         if not self._transport.is_reading():
             self._transport.resume_reading()
@@ -324,7 +330,7 @@ class Connection(asyncio.Protocol):
         return self._arrived.is_set()
 
     def _deadline(self) -> float:
-        """Until when more bytes must come."""
+        """The deadline for more bytes."""
         limits, now, arrived = self._server.limits, self._loop.time(), self._codec.arrived()
         if arrived:
             if self._begun_at is None:
@@ -334,7 +340,7 @@ class Connection(asyncio.Protocol):
         return now + limits.idle_seconds if self._is_known else self._connected_at + limits.hello_seconds
 
     async def _drained(self) -> bool:
-        """Wait until the client has read what was written; False when it does not in time."""
+        """Wait until the client has read the output; False if it does not in time."""
         if not self._writable.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._server.limits.idle_seconds):
@@ -345,7 +351,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def _start(self, call: Call) -> None:
-        """Run a command beside others, as soon as few enough run."""
+        """Run a command beside others, once fewer than the limit run."""
         limits = self._server.limits
         while len(self._running) >= limits.max_running or self._running_bytes > limits.max_frame_bytes:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -381,12 +387,12 @@ class Connection(asyncio.Protocol):
                 return OK
             case "HELLO":
                 return self._hello(call.args)
-        principal = self._admit(self._secret)  # each time: a token may be revoked, or expire
+        principal = self._admit(self._secret)  # for each call: a token may be revoked, or expire
         gate = self._server.gate
         wait = gate.wait_seconds(principal, self._address) if gate is not None else 0
         if wait > 0:
             raise ResourceExhausted(f"too many calls, try again in {wait:.3f} s")
-        # A client that is gone waits for nothing: its end ends the waits.
+        # The end of a disconnected client ends its waits.
         return await binary_commands.run(
             self._server.queues.of(principal, None, self._gone, self._still), call.command, call.args
         )
@@ -418,22 +424,22 @@ class Connection(asyncio.Protocol):
             self._admit(secret)
         except Unauthenticated as error:
             if self._server.gate is not None and self._server.gate.wait_seconds(None, self._address) > 0:
-                self._is_last = True  # who guesses tokens is slowed down
+                self._is_last = True  # slow down clients that guess tokens
             raise _WrongToken(error.problem) from None
         self._secret = secret
 
 
 def _http_refusal(protocol: str) -> bytes:
-    text = f"this port speaks {protocol}, not HTTP; HTTP is served on the port that the server's log names first\n".encode()
+    text = f"this port serves {protocol}, not HTTP; the server's log names the HTTP port first\n".encode()
     return _HTTP_REFUSAL % (len(text), text)
 
 
 class _WrongToken(Unauthenticated):
-    """A token was sent, and is not good: other than in HTTP, the clients tell that from having sent none."""
+    """An invalid token was sent: unlike in HTTP, clients distinguish this from a missing one."""
 
 
 def _error_text(error: PenstockError) -> str:
-    """An error as the clients of these protocols know it: its kind in capitals, then the sentence, on one line."""
+    """An error in the form of these protocols: its kind in capitals, then the sentence, on one line."""
     match error:
         case _WrongToken():
             kind = "WRONGPASS"

@@ -5,7 +5,7 @@
     answer    [id, {"Ok": value}] or [id, {"Err": text}]
     value     "Null", {"Bool": …}, {"Int": …}, {"Float": …}, {"Str": …}, {"Bytes": …}, {"Array": […]}, {"Map": [[key, value], …]}
 
-Calls of one connection run side by side and are answered as they end. No command takes an Array or a Map, so a request is two
+Calls of one connection run concurrently and are answered as they end. No command takes an Array or a Map, so a request is two
 levels deep and its decoder, which is typed, stops at the first thing that is not.
 """
 
@@ -25,9 +25,9 @@ from penstock.values.queue import Delivery
 
 HEADER = 4
 MAX_LEGACY_BYTES = 1_000_000
-"""Bytes as a list of numbers, which old clients send, cost eight times their size."""
+"""Bytes as a list of numbers, which old clients send, take eight times their size."""
 MAX_PROBLEM = 200
-"""The sentence that says why a request cannot be read may quote it."""
+"""Characters of a problem in an error: it may quote the request."""
 _PUSH_ID = 0xFFFF_FFFF
 
 
@@ -36,7 +36,7 @@ class _Tagged(
     forbid_unknown_fields=True,
     rename={"flag": "Bool", "whole": "Int", "real": "Float", "text": "Str", "data": "Bytes"},
 ):
-    """A value that a command takes: one of these."""
+    """A value that a command takes: exactly one of these."""
 
     flag: bool | UnsetType = UNSET
     whole: int | UnsetType = UNSET
@@ -49,7 +49,7 @@ _Args = Annotated[list[_Tagged | Literal["Null"]], Meta(max_length=MAX_ARGUMENTS
 
 
 class _MapRequest(msgspec.Struct):
-    """The shape that old clients send."""
+    """The form that old clients send."""
 
     id: int
     command: str
@@ -57,7 +57,7 @@ class _MapRequest(msgspec.Struct):
 
 
 class _ArrayRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The shape that clients send."""
+    """The form that clients send."""
 
     id: int
     command: str
@@ -65,7 +65,7 @@ class _ArrayRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True)
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """What can be read of a request that is not well-formed."""
+    """The readable part of a malformed request."""
 
     id: int = 0
 
@@ -137,7 +137,7 @@ def _id_of(body: bytes) -> int:
 
 
 def _untagged(value: _Tagged | str) -> Value:
-    """A value without its tag; ValueError for what is none."""
+    """A value without its tag; ValueError for anything else."""
     if isinstance(value, str):
         return None
     found = [inner for inner in (value.flag, value.whole, value.real, value.text, value.data) if inner is not UNSET]

@@ -22,7 +22,7 @@ from penstock.values.descriptions import StreamDescription
 from penstock.values.message import Message
 
 EVENT = "event"
-"""The attribute that holds the kind of an event."""
+"""The attribute with the kind of an event."""
 
 
 class ProjectTopics:
@@ -51,7 +51,7 @@ class ProjectTopics:
         return EventPublished(offset=placed.first, room=room)
 
     async def create(self, room: str) -> bool:
-        """Create a topic; False when there is one."""
+        """Create a topic; False if it exists."""
         name = self._name(Verb.MANAGE, room)
 
         def make(catalog: Catalog, now: int) -> Event:
@@ -65,7 +65,7 @@ class ProjectTopics:
         return True
 
     async def delete(self, room: str) -> bool:
-        """Delete a topic; False when there is none."""
+        """Delete a topic; False if there is none."""
         name = self._name(Verb.MANAGE, room)
         try:
             await self._queues.blocking(self._broker.broker.change, lambda catalog, now: catalog.delete_topic(name, now))
@@ -82,7 +82,7 @@ class ProjectTopics:
         ]
 
     async def read(self, room: str, first: int, limit: int) -> Events:
-        """Events from an offset on; what the retention has removed is skipped."""
+        """The events from an offset; those that the retention has removed are skipped."""
         name = self._name(Verb.CONSUME, room)
         if first < 0:
             raise InvalidArgument.of("from_offset", first, "an integer, 0 or more")
@@ -126,7 +126,7 @@ class ProjectTopics:
             raise TopicNotFound(topic) from None
 
     async def _publish(self, topic: str, name: str, message: Message) -> Placement:
-        """Publish to a topic, by the broker's name; errors have the caller's name for it."""
+        """Publish to a topic by the broker's name; errors have the caller's name for it."""
         try:
             return await publish_async(self._broker, Catalog.topic, name, [message])
         except TopicNotFound:
@@ -144,7 +144,7 @@ def _encoded(value: object, field: str) -> bytes:
 
 
 def _decoded(data: bytes) -> object:
-    """What was published as JSON; what was not is text or a list of byte values."""
+    """Published JSON as a value; anything else as text or a list of byte values."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A consumer over a WebSocket: messages come by themselves, one frame each, and are settled by frames.
+"""A consumer over a WebSocket: the server sends messages, one frame each, and the client settles them by frames.
 
     server: {"type": "connected", "queue", "consumer_id", "prefetch"}, then {"type": "message", "message_id", "payload", …}
     client: {"command": "ack" | "nack" | "extend", "message_id", "requeue"?, "seconds"?}
@@ -35,17 +35,17 @@ from penstock.queue_api.socket_server import TURN
 from penstock.values.queue import Delivery
 
 MAX_FRAME_BYTES = 64 * 1024
-"""A command is small; messages only go out."""
+"""The maximum size of a frame from the client: commands are small."""
 GONE = 4404
 """The close code when the queue is deleted."""
 UNAUTHORIZED = 4401
 """The close code when the token was revoked or has expired."""
 _PATIENCE = 3600
-"""Seconds; then it waits again."""
+"""Seconds of one wait; then it waits again."""
 
 
 class Settle(requests.Fields, kw_only=True):
-    """What a client sends."""
+    """A frame of a client."""
 
     command: Literal["ack", "nack", "extend"]
     message_id: str
@@ -55,7 +55,7 @@ class Settle(requests.Fields, kw_only=True):
 
 
 class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a server sends: a welcome, or an error."""
+    """A frame of the server: a welcome, or an error."""
 
     type: str
     queue: str | None = None
@@ -91,9 +91,9 @@ class Consumers:
         self._numbers = itertools.count(1)
 
     def route(self, errors: ErrorBody, parameters: tuple[Parameter, ...]) -> Route:
-        prefetch = Parameter("prefetch", "How many messages may be unsettled at once.", requests.Prefetch)
+        prefetch = Parameter("prefetch", "Messages that may be unsettled at once.", requests.Prefetch)
         operation = Operation(
-            "Consume by a WebSocket.", __doc__ or "", ("queues",), (*parameters, prefetch, PROJECT), is_websocket=True
+            "Consume over a WebSocket.", __doc__ or "", ("queues",), (*parameters, prefetch, PROJECT), is_websocket=True
         )
         return Route("GET", "/queue/{name}/ws/{consumer_id}", self.handle, operation, errors)
 
@@ -131,9 +131,9 @@ class _Session:
         self._admission = admission
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Send and listen until the socket closes; then release what it holds."""
+        """Send and receive until the socket closes; then release its messages."""
         sender = asyncio.create_task(self._send_messages(stopping))
-        # Whatever becomes of this task, which is cancelled with the connection: when nothing leases any more, all returns.
+        # Whatever happens to this task, which is cancelled with the connection: once nothing leases any more, release all.
         sender.add_done_callback(self._give_back)
         try:
             with suppress(ConnectionError):
@@ -145,7 +145,7 @@ class _Session:
             sender.result()
 
     def _give_back(self, _: asyncio.Task[None]) -> None:
-        with suppress(PenstockError):  # it never consumed, or the queue is gone
+        with suppress(PenstockError):  # it never consumed, or the queue was deleted
             self._queues.release_consumer(self._queue, self._consumer)
 
     async def send(self, frame: msgspec.Struct) -> None:
@@ -154,8 +154,8 @@ class _Session:
 
     async def _send_messages(self, stopping: asyncio.Event) -> None:
         try:
-            with suppress(ConnectionError):  # the client is gone, which ends the other half as well
-                # The broker counts what this consumer holds, and wakes it when a message comes or one is settled.
+            with suppress(ConnectionError):  # the client is gone, which ends the other half too
+                # The broker counts this consumer's messages, and wakes it when a message arrives or one is settled.
                 while not stopping.is_set() and not self._queues.is_stopping:
                     for message in await self._queues.lease(
                         self._queue, self._consumer, max_messages=self._prefetch, wait=_PATIENCE, prefetch=self._prefetch
@@ -182,7 +182,7 @@ class _Session:
         async for frame in self._socket:
             number += 1
             if number % TURN == 0:
-                await asyncio.sleep(0)  # the others' turn: frames that wait here already would else keep the loop
+                await asyncio.sleep(0)  # serve other tasks: frames that are already here would otherwise occupy the loop
             try:
                 self._admission.check()
             except PenstockError as error:

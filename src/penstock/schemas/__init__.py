@@ -1,4 +1,4 @@
-"""Message schemas in Avro and Protocol Buffers: compiled, used to check messages, and compared from revision to revision."""
+"""Message schemas in Avro and Protocol Buffers: compiled, used to check messages, and compared between revisions."""
 
 from penstock.schemas.catalogue import check_revision, compile_schema
 from penstock.schemas.schema import MAX_DEFINITION, Encoding, Schema, SchemaKind

@@ -1,4 +1,4 @@
-"""Avro schemas: the definition compiled into its two checks, and what a new revision may change."""
+"""Avro schemas: compiled into checks for both encodings, and the rules for new revisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.schemas.avro_types import (
 )
 from penstock.schemas.schema import Schema, SchemaKind, SchemaMismatch, shortened
 
-MAX_PAIRS = 300_000  # of types compared for one revision: two huge unions have millions
+MAX_PAIRS = 300_000  # types compared for one revision: two huge unions would have millions of pairs
 _PROMOTIONS = {
     ("int", "long"),
     ("int", "float"),
@@ -45,7 +45,7 @@ def compile_avro(definition: str) -> Schema:
 
 
 def check_avro_revision(old: Type, new: Type) -> None:
-    """Each of the two must be able to read what the other wrote, by the rules of Avro's schema resolution."""
+    """Check that each revision can read what the other wrote, by the rules of Avro's schema resolution."""
     for reader, writer, who in ((new, old, "the new revision cannot read the old"), (old, new, "the old cannot read the new")):
         try:
             _Resolution().check(reader, writer)
@@ -57,10 +57,13 @@ def check_avro_revision(old: Type, new: Type) -> None:
 
 
 class _Resolution:
-    """Whether a reader's type can read what a writer's type wrote. A pair under way counts as readable: types may recur."""
+    """Whether a reader's type can read what a writer's type wrote.
+
+    Pairs in progress count as readable: types may be recursive.
+    """
 
     def __init__(self) -> None:
-        self._settled: dict[tuple[Type, Type], str | None] = {}  # what stands in the way, or None
+        self._settled: dict[tuple[Type, Type], str | None] = {}  # the obstacle, or None
         self._assumed: list[tuple[Type, Type]] = []
         self._pairs = 0
 
@@ -73,7 +76,7 @@ class _Resolution:
                 for branch in branches.values():
                     self.check(reader, branch)
             case Union(branches=branches), _:
-                # The branch of the same name first: it is nearly always the one, and a union may have thousands.
+                # Try the branch of the same name first: it is nearly always the right one, and a union may have thousands.
                 same = branches.get(branch_name(writer))
                 is_read = same is not None and self._reads(same, writer)
                 if not is_read and not any(self._reads(branch, writer) for branch in branches.values()):
@@ -127,7 +130,7 @@ class _Resolution:
                 elif not field.has_default:
                     raise SchemaMismatch("the field is only in one of the two and has no default")
             except SchemaMismatch as problem:
-                # What was found readable since may have counted on this pair: it is looked at again if it is asked for.
+                # Results that were found since may depend on this pair, so they are computed again if needed.
                 while len(self._assumed) > mark:
                     del self._settled[self._assumed.pop()]
                 self._settled[pair] = problem.reason

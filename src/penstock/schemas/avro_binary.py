@@ -1,8 +1,8 @@
-"""Is this the binary form of a value of an Avro type: checked by walking over the bytes, without building the value.
+"""Checks the binary encoding of a value of an Avro type by walking over the bytes, without building the value.
 
-Each type is turned once into a function `(data, at, room) -> at` that steps over one value and says where the next begins.
-Why nothing runs away: whatever takes no bytes is never walked, so each step is paid for by a byte of the message, and `room`
-bounds how deep values may be inside each other.
+Each type is compiled once into a function `(data, at, room) -> at` that steps over one value and returns where the next starts.
+The time is bounded: values without bytes are not walked, so each step consumes a byte of the message, and `room` bounds the
+nesting of values.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from collections.abc import Callable, Iterator
 from penstock.schemas.avro_types import Array, Enum, Field, Fixed, Map, Primitive, Record, Type, Union, takes_no_bytes
 from penstock.schemas.schema import SchemaMismatch
 
-MAX_DEPTH = 200  # values inside values
-MAX_EMPTY_ITEMS = 10_000_000  # items that take no bytes: as many as a message of the largest size could have of one byte each
+MAX_DEPTH = 200  # nesting of values
+MAX_EMPTY_ITEMS = 10_000_000  # items without bytes: as many as the items of one byte each in the largest message
 
 Step = Callable[[bytes, int, int], int]
 _TOO_DEEP = f"values are nested more than {MAX_DEPTH} deep"
 
 
 def binary_check(root: Type, records: list[Record]) -> Callable[[bytes], None]:
-    """A function that raises Problem for bytes that are not exactly one value of `root`."""
+    """A function that raises Problem unless the bytes are exactly one value of `root`."""
     builder = _Builder(records)
     step = builder.step_of(root)
 
     def check(data: bytes) -> None:
         end = step(data, 0, MAX_DEPTH)
         if end != len(data):
-            raise SchemaMismatch(f"{len(data) - end} bytes are left over after the value, which ends at byte {end}")
+            raise SchemaMismatch(f"{len(data) - end} bytes are left after the value, which ends at byte {end}")
 
     return check
 
 
 class _Builder:
-    """Turns types into steps. Every record gets its step before any is filled, since records may hold each other."""
+    """Compiles types into steps. Every record gets its step before its fields are compiled, since records may be recursive."""
 
     def __init__(self, records: list[Record]) -> None:
         self._plans: dict[Record, list[tuple[str, Step]]] = {record: [] for record in records}
@@ -44,7 +44,8 @@ class _Builder:
     def _plan_of(self, record: Record) -> Iterator[tuple[str, Step]]:
         for field in _paid_fields(record):
             path, kind = field.name, field.type
-            # A record of one field costs a step and no byte of its own: a chain of such is one step to the innermost.
+            # A record with one field would cost a step without a byte of its own: a chain of them becomes one step to the
+            # innermost.
             for _ in range(MAX_DEPTH):
                 if not isinstance(kind, Record) or len(inner := _paid_fields(kind)) != 1:
                     break
@@ -72,12 +73,12 @@ class _Builder:
 
 
 def _paid_fields(record: Record) -> list[Field]:
-    """The fields that take at least one byte."""
+    """The fields that have at least one byte."""
     return [field for field in record.fields.values() if not takes_no_bytes(field.type)]
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag variable-length integer of at most 64 bits, and where it ends."""
+    """A zigzag variable-length integer of at most 64 bits, and the offset after it."""
     raw = shift = 0
     for byte in data[at : at + 10]:
         at += 1
@@ -93,7 +94,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _long_step(data: bytes, at: int, _room: int) -> int:
-    # One byte is the usual length of an integer: worth not calling for.
+    # One byte is the usual length of an integer: not worth a call.
     if at < len(data) and data[at] < 0x80:
         return at + 1
     return _long(data, at)[1]
@@ -141,8 +142,8 @@ def _bytes_step(data: bytes, at: int, _room: int) -> int:
 
 def _string_step(data: bytes, at: int, room: int) -> int:
     end = _bytes_step(data, at, room)
-    # The length before the text is decoded with it: as a variable-length integer it may hold bytes that are not UTF-8,
-    # so it is stepped over here.
+    # The length before the text is decoded with it: as a variable-length integer it may contain bytes that are not UTF-8, so skip
+    # it here.
     start = at + 1
     while data[start - 1] >= 0x80:
         start += 1
@@ -176,7 +177,7 @@ def _union_step(branches: list[Step]) -> Step:
 
 
 def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
-    """Arrays and maps: blocks of a count and as many items, until a count of 0. A negative count is followed by a size."""
+    """Arrays and maps: blocks of a count and that many items, up to a count of 0. A size follows a negative count."""
 
     def step(data: bytes, at: int, room: int) -> int:
         if room <= 0:

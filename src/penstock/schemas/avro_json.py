@@ -1,8 +1,8 @@
-"""Is this value, decoded from JSON, Avro's own JSON form of a type.
+"""Checks a value, decoded from JSON, against Avro's JSON encoding of a type.
 
-Each type is turned once into a function `(value, room)` that raises Problem. Unions are `null` or an object with one member,
-named for the branch; bytes are strings of characters up to U+00FF; every field of a record is there, defaults or not, and no
-other.
+Each type is compiled once into a function `(value, room)` that raises Problem. Unions are `null` or an object with one member,
+named like the branch; bytes are strings of characters up to U+00FF; every field of a record must be present, also those with
+defaults, and no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Check = Callable[[object, int], None]
 
 
 def json_check(root: Type, records: list[Record]) -> Callable[[bytes], None]:
-    """A function that raises Problem for bytes that are not the JSON form of one value of `root`."""
+    """A function that raises Problem unless the bytes are the JSON encoding of one value of `root`."""
     checks = _Builder(records)
     inner = checks.check_of(root)
 
@@ -30,7 +30,7 @@ def json_check(root: Type, records: list[Record]) -> Callable[[bytes], None]:
 
 
 class _Builder:
-    """Turns types into checks. Every record gets its check before any is filled, since records may hold each other."""
+    """Compiles types into checks. Every record gets its check before its fields are compiled, since records may be recursive."""
 
     def __init__(self, records: list[Record]) -> None:
         self._plans: dict[Record, dict[str, Check]] = {record: {} for record in records}
@@ -176,6 +176,6 @@ def _descend(room: int) -> None:
 
 
 def _some(names: Collection[str]) -> str:
-    """The first few of many names."""
+    """The first few of several names."""
     shown = ", ".join(name[:SHOWN] for name in nsmallest(8, names)) or "nothing"
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -1,7 +1,7 @@
-"""The types of an Avro schema, and how its definition is read: names resolved, rules of the specification (1.11) checked.
+"""The types of an Avro schema, and the parser of definitions: names are resolved, the rules of specification 1.11 are checked.
 
-A definition comes from anybody. Reading it takes time in proportion to its length; nesting is bounded by MAX_DEPTH. Logical
-types and unknown attributes are kept out, as the specification asks of readers that do not use them.
+Definitions are untrusted. Parsing takes time in proportion to their length; nesting is bounded by MAX_DEPTH. Logical types and
+unknown attributes are ignored, as the specification requires of readers that do not support them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from penstock.schemas.json_text import decoded_json, is_unicode
 from penstock.schemas.schema import SchemaMismatch, found, shortened
 
 MAX_NAME = (
-    1024  # characters of a full name; every name is kept with its namespace in front, so names without a limit would multiply
+    1024  # characters of a full name; every name is stored with its namespace, so without a limit their total size could explode
 )
-MAX_DEPTH = 64  # of types written inside types; named types may refer to each other as they like
+MAX_DEPTH = 64  # types defined inside types; named types may refer to each other without limit
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 INTEGER_BITS = {"int": 32, "long": 64}
 
@@ -35,7 +35,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fixed:
-    """This many bytes."""
+    """A fixed number of bytes."""
 
     name: str
     aliases: frozenset[str]
@@ -61,14 +61,14 @@ class Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Map:
-    """Any number of values, each under a string."""
+    """Any number of values, each with a string as its key."""
 
     values: Type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Union:
-    """One of its branches; `branches` is in the order of the definition, under the names that the JSON encoding uses."""
+    """A union; `branches` is in the order of the definition, with the names that the JSON encoding uses."""
 
     branches: dict[str, Type]
 
@@ -111,7 +111,7 @@ def takes_no_bytes(kind: Type) -> bool:
 
 
 def read_definition(definition: str) -> tuple[Type, list[Record]]:
-    """The type that an Avro definition describes, and every record in it; InvalidArgument if it is not sound."""
+    """The type of an Avro definition, and every record in it; InvalidArgument if it is invalid."""
     try:
         value = decoded_json(definition)
     except SchemaMismatch as problem:
@@ -157,7 +157,7 @@ class _Reader:
         return self.type_of(value["type"], namespace=namespace, where=where, depth=inner)
 
     def check_defaults(self) -> None:
-        """Defaults are looked at when every record is complete, since a default may be of a record still open."""
+        """Check defaults once every record is complete: a default may be of a record that is still being read."""
         for where, kind, value in self._defaults:
             try:
                 _check_default(kind, value)
@@ -201,7 +201,7 @@ class _Reader:
                 _refuse(spot, f"the record has a field {shortened(added.name)} already")
             record.fields[added.name] = added
         record.without_default = frozenset(added.name for added in record.fields.values() if not added.has_default)
-        # A record inside itself is still open here and counts as taking bytes: no finite message could hold it anyway.
+        # A recursive record is still being read here and counts as having bytes: no finite message could contain it otherwise.
         record.takes_no_bytes = all(takes_no_bytes(added.type) for added in record.fields.values())
         return record
 
@@ -239,7 +239,7 @@ class _Reader:
         return declared
 
     def _declared(self, value: dict[str, object], namespace: str, where: str) -> tuple[str, frozenset[str], str]:
-        """The full name of a named type, its aliases, and the namespace for what is inside."""
+        """The full name of a named type, its aliases, and the namespace for its content."""
         name = _member(value, "name", where)
         if not isinstance(name, str) or not _FULL_NAME.fullmatch(name):
             _refuse(f"{where}.name", f"found {found(name)}, expected letters, digits and '_', not starting with a digit")
@@ -256,7 +256,7 @@ class _Reader:
 
 
 def branch_name(kind: Type) -> str:
-    """What the JSON encoding of a union calls this branch."""
+    """The name of this branch in the JSON encoding of a union."""
     match kind:
         case Array():
             return "array"
@@ -268,7 +268,7 @@ def branch_name(kind: Type) -> str:
 
 
 def _check_default(kind: Type, value: object) -> None:
-    """A default is JSON without the wrapping of unions: it is of the union's first branch. Linear in the default's size."""
+    """Check a default: JSON without the wrapping of unions, for the union's first branch. Linear in the default's size."""
     match kind:
         case Union(branches=branches):
             _check_default(next(iter(branches.values())), value)
@@ -279,7 +279,7 @@ def _check_default(kind: Type, value: object) -> None:
             for item in value.values():
                 _check_default(values, item)
         case Record() if isinstance(value, dict):
-            # The walk is over what is written and stops at the first field that is missing: short for a short default.
+            # The walk follows the default and stops at the first missing field: fast for a short default.
             for name in kind.without_default:
                 if name not in value:
                     raise SchemaMismatch(f"the field {shortened(name)} is missing and has no default of its own")
@@ -300,7 +300,7 @@ def _check_default(kind: Type, value: object) -> None:
 
 
 def fits(primitive: str, value: object) -> bool:
-    """Whether a decoded JSON value is one of this primitive type."""
+    """Whether a decoded JSON value is of this primitive type."""
     match primitive:
         case "null":
             return value is None
@@ -310,7 +310,7 @@ def fits(primitive: str, value: object) -> bool:
             half = 1 << (INTEGER_BITS[primitive] - 1)
             return type(value) is int and -half <= value < half
         case "float" | "double":
-            # 1e999 is read as infinity, and an integer may be larger than any double; neither is a number of this type.
+            # 1e999 is parsed as infinity, and an integer may be larger than any double; neither is a number of this type.
             return type(value) in {int, float} and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]  # just checked
         case "bytes":
             return isinstance(value, str) and is_latin(value)
@@ -321,7 +321,7 @@ _LARGEST = 1.7976931348623157e308
 
 
 def is_latin(text: str) -> bool:
-    """Whether each character stands for one byte, as bytes are written in Avro's JSON."""
+    """Whether each character stands for one byte, as in Avro's JSON encoding of bytes."""
     return text.isascii() or max(text) <= "\xff"
 
 

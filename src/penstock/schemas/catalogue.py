@@ -1,4 +1,4 @@
-"""Compiled schemas, the latest used kept: a topic compiles its schema once, not for each message."""
+"""A cache of compiled schemas: a topic compiles its schema once, not for each message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from penstock.schemas.proto_parser import ProtoTypes
 from penstock.schemas.schema import MAX_DEFINITION, Schema, SchemaKind
 
 MAX_KEPT = 256  # schemas
-MAX_KEPT_CHARACTERS = 4 * 1024 * 1024  # of their definitions: a compiled schema takes memory in proportion to its definition
+MAX_KEPT_CHARACTERS = (
+    4 * 1024 * 1024
+)  # bytes of their definitions: a compiled schema takes memory in proportion to its definition
 
 
 class _SchemaCache:
-    """The latest used schemas, bounded by number and by size."""
+    """The most recently used schemas, bounded by number and by size."""
 
     def __init__(self) -> None:
         self._schemas: OrderedDict[tuple[SchemaKind, str], Schema] = OrderedDict()
@@ -32,7 +34,7 @@ class _SchemaCache:
             return schema
 
     def put(self, schema: Schema) -> Schema:
-        """Keep a schema; the one already kept for that definition, if another thread was faster."""
+        """Store a schema; returns the stored one if another thread was faster."""
         with self._lock:
             kept = self._schemas.setdefault((schema.kind, schema.definition), schema)
             if kept is schema:
@@ -47,7 +49,7 @@ _kept = _SchemaCache()
 
 
 def compile_schema(kind: SchemaKind, definition: str) -> Schema:
-    """The schema of a definition, which may come from anybody; InvalidArgument says where and what is wrong with it."""
+    """Compile an untrusted definition; InvalidArgument names the place and the problem."""
     if (schema := _kept.get(kind, definition)) is not None:
         return schema
     try:
@@ -63,7 +65,7 @@ def compile_schema(kind: SchemaKind, definition: str) -> Schema:
 
 
 def check_revision(old: Schema, new: Schema) -> None:
-    """Return if `new` may be committed after `old`; else InvalidArgument says what stands in the way."""
+    """Return if `new` may be committed after `old`; otherwise InvalidArgument names the obstacle."""
     before, after = old.types, new.types
     if isinstance(before, Type) and isinstance(after, Type):
         try:

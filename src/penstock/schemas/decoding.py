@@ -1,6 +1,6 @@
-"""Messages as the fields of their schema: for each field a plain type, and a message as a mapping of these fields.
+"""Messages decoded into the fields of their schema: each field has a plain type, and a message is a mapping of these fields.
 
-Fields that hold others (records, lists, maps, unions of several types) are JSON, as text.
+Fields that contain others (records, lists, maps, unions of several types) are JSON text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.schemas.schema import Encoding, Schema, SchemaKind
 BOOLEAN, INTEGER, FLOAT, TEXT, BYTES = "boolean", "bigint", "double", "string", "binary"
 
 Decode = Callable[[bytes, Encoding], Mapping[str, Any]]
-"""A message as its fields; ValueError, or another error, when it is none of this schema."""
+"""Decodes a message into fields; raises ValueError, or another error, if it does not match this schema."""
 
 _AVRO = {"boolean": BOOLEAN, "int": INTEGER, "long": INTEGER, "float": FLOAT, "double": FLOAT, "bytes": BYTES, "string": TEXT}
 _PROTO = {
@@ -37,7 +37,7 @@ _NESTED = (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP)
 
 
 def fields_of(schema: Schema) -> tuple[dict[str, str], Decode]:
-    """The fields of a schema with their types, and what decodes its messages."""
+    """The fields of a schema with their types, and the decoder of its messages."""
     return _proto(schema) if schema.kind is SchemaKind.PROTOCOL_BUFFER else _avro(schema)
 
 
@@ -59,7 +59,7 @@ def _avro(schema: Schema) -> tuple[dict[str, str], Decode]:
 
 
 def _avro_type(kind: Type) -> str:
-    """The type of a column; nothing for a field that is always null."""
+    """The type of a column; None for a field that is always null."""
     match kind:
         case Primitive(name=name):
             return _AVRO.get(name, "")
@@ -73,7 +73,7 @@ def _avro_type(kind: Type) -> str:
 
 
 def _flat(kind: Type, value: object) -> object:
-    """A value for its column: JSON where the type holds others."""
+    """A value for its column: JSON if its type contains others."""
     if value is None or isinstance(kind, Primitive | Fixed | Enum):
         return value
     if isinstance(kind, Union):
@@ -104,7 +104,7 @@ def _plain_json(kind: Type, value: Any) -> Any:
 
 
 def _read(kind: Type, data: bytes, at: int) -> tuple[Any, int]:
-    """A value of Avro's binary encoding, and where the next one begins."""
+    """A value of Avro's binary encoding, and the offset of the next one."""
     match kind:
         case Primitive(name=name):
             return _primitive(name, data, at)
@@ -173,7 +173,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """How many items a block has; a negative count stands before the block's size in bytes."""
+    """The number of items in a block; after a negative count the size of the block follows."""
     count, at = _long(data, at)
     if count < 0:
         _, at = _long(data, at)
@@ -182,7 +182,7 @@ def _block(data: bytes, at: int) -> tuple[int, int]:
 
 def _cut(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     if size < 0 or at + size > len(data):
-        raise ValueError("the message is cut short")
+        raise ValueError("the message ends too early")
     return data[at : at + size], at + size
 
 

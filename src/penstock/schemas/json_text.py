@@ -1,4 +1,4 @@
-"""JSON read strictly: what two readers could understand differently, or what would hurt to read, is refused."""
+"""Strict JSON: text that readers may understand differently, or that is too expensive to parse, is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.schemas.schema import SchemaMismatch, shortened
 
 
 class _NotJson(ValueError):
-    """What Python's decoder would let pass: a member named twice, on which readers disagree, or NaN."""
+    """Input that Python's decoder would accept: a member that appears twice, on which readers disagree, or NaN."""
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -29,7 +29,7 @@ _decode = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant).
 
 
 def decoded_json(text: str | bytes) -> object:
-    """The value of a JSON text; Problem for one that is malformed, ambiguous, or nested too deeply to read."""
+    """The value of a JSON text; Problem if it is malformed, ambiguous, or nested too deeply."""
     try:
         return _decode(text if isinstance(text, str) else text.decode())
     except UnicodeDecodeError as error:

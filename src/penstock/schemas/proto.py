@@ -1,4 +1,4 @@
-"""Protocol Buffer schemas: the definition compiled into its two checks, and what a new revision may change."""
+"""Protocol Buffer schemas: compiled into checks for both encodings, and the rules for new revisions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def compile_proto(definition: str) -> Schema:
 def message_class(definition: str) -> type[Message]:
     """The class of the messages of a .proto definition, or InvalidArgument."""
     file = parse_proto(definition)
-    pool = DescriptorPool()  # of its own: two schemas may use one name, and both go when the schema goes
+    pool = DescriptorPool()  # a pool of its own: two schemas may use the same name, and its classes are freed with the schema
     try:
         pool.AddSerializedFile(file.SerializeToString())
-    except TypeError as error:  # what the library itself refuses, such as a type of more than 64 KiB
+    except TypeError as error:  # errors of the library itself, such as for a type of more than 64 KiB
         reason = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
         raise InvalidArgument(f"Protocol Buffer schema: {reason}") from None
     found: type[Message] = GetMessageClass(pool.FindMessageTypeByName(types_of(file).root[1:]))
@@ -39,7 +39,10 @@ def message_class(definition: str) -> type[Message]:
 
 
 def check_proto_revision(old: ProtoTypes, new: ProtoTypes) -> None:
-    """Fields in both keep name, number and type; a field in one alone is optional. So for every type that fields hold."""
+    """Common fields keep name, number and type; fields of only one revision are optional.
+
+    The same applies to the types of fields.
+    """
     try:
         _Comparison(old, new).run()
     except SchemaMismatch as problem:
@@ -50,7 +53,7 @@ def check_proto_revision(old: ProtoTypes, new: ProtoTypes) -> None:
 
 
 class _Comparison:
-    """Two definitions, type by type from the message at the top; a list of pairs instead of recursion."""
+    """Compares two definitions, type by type from the top message; a list of pairs instead of recursion."""
 
     def __init__(self, old: ProtoTypes, new: ProtoTypes) -> None:
         self._old = old
@@ -70,7 +73,7 @@ class _Comparison:
                     waiting.append(pair)
 
     def _message(self, before: DescriptorProto, after: DescriptorProto) -> list[tuple[str, str]]:
-        """Compare the fields of two message types; the types of their fields are to be compared next."""
+        """Compare the fields of two message types, and queue the types of their fields."""
         old, new = ({field.number: field for field in message.field} for message in (before, after))
         next_pairs = []
         for number in sorted(old.keys() | new.keys()):
@@ -105,7 +108,10 @@ class _Comparison:
 
 
 def _described(field: FieldDescriptorProto, message: DescriptorProto) -> str:
-    """All of a field that must stay, as it would be written; types go by their last name, and are compared on their own."""
+    """The parts of a field that must not change, as in a definition.
+
+    Types are the last part of their names: they are compared apart.
+    """
     label = "repeated " if is_repeated(field) else "required " if is_required(field) else ""
     kind = field.type_name.rpartition(".")[2] or FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
     is_in_oneof = field.HasField("oneof_index") and not field.proto3_optional

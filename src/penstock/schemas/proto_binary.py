@@ -1,4 +1,4 @@
-"""Is this the wire format of a message type: read by google.protobuf, after a look at how much memory that would take.
+"""Checks the wire format of a message type with google.protobuf, after an estimate of the memory that parsing takes.
 
 The library builds the whole message. A message inside, empty on the wire, takes two bytes there and up to 64 KiB in memory, if
 its type has thousands of fields; so ten megabytes could take hundreds of gigabytes. What might take more than MAX_MEMORY is first
@@ -19,7 +19,7 @@ from penstock.schemas.proto_parser import ProtoTypes
 from penstock.schemas.schema import SchemaMismatch
 
 MAX_MEMORY = 256 * 1024 * 1024
-MAX_EXPLAINED = 1024 * 1024  # bytes: of a larger message that is corrupt, the field is not looked for
+MAX_EXPLAINED = 1024 * 1024  # bytes: in larger corrupt messages the wrong field is not searched
 MAX_DEPTH = 100  # messages inside messages, the library's limit
 _PER_MESSAGE, _PER_FIELD = 32, 16  # bytes, measured on upb and rounded up
 _VARINT, _DELIMITED, _GROUP, _END_GROUP = 0, 2, 3, 4  # wire types
@@ -27,7 +27,7 @@ _SIZES = {1: 8, 5: 4}  # of the wire types of fixed length
 
 
 class _Shape:
-    """A message type as the walk sees it: what one costs, and its fields that hold text or messages, by number."""
+    """A message type for the walk: its cost, and its fields with text or messages, by number."""
 
     __slots__ = ("cost", "fields")
 
@@ -37,7 +37,7 @@ class _Shape:
 
 
 def binary_check(types: ProtoTypes, message_class: type[Message]) -> Callable[[bytes], None]:
-    """A function that raises Problem for bytes that are not a message of the schema."""
+    """A function that raises Problem unless the bytes are a message of the schema."""
     shapes = _shapes_of(types)
     root = shapes[types.root]
     dearest = max((inner.cost for shape in shapes.values() for _, inner in shape.fields.values() if inner), default=0)
@@ -65,7 +65,7 @@ def _shapes_of(types: ProtoTypes) -> dict[str, _Shape]:
         for field in message.field:
             if field.type == FieldDescriptorProto.TYPE_MESSAGE:
                 shapes[full].fields[field.number] = field.name, shapes[field.type_name]
-            elif field.type == FieldDescriptorProto.TYPE_STRING and types.is_proto3:  # in proto2 the library takes any bytes
+            elif field.type == FieldDescriptorProto.TYPE_STRING and types.is_proto3:  # in proto2 the library accepts any bytes
                 shapes[full].fields[field.number] = field.name, None
     return shapes
 
@@ -83,7 +83,7 @@ class _Walk:
             raise SchemaMismatch(f"the messages inside would take more than {MAX_MEMORY // 1024 // 1024} MiB of memory")
         if room < 0:
             raise SchemaMismatch(f"messages are nested more than {MAX_DEPTH} deep")
-        groups = 0  # inside a group, which no schema of ours declares, numbers mean nothing to us
+        groups = 0  # in a group, which our schemas never declare, numbers have no meaning for us
         while at < end:
             start = at
             tag, at = self._varint(at, end)

@@ -1,8 +1,8 @@
-"""Is this value, decoded from JSON, Protocol Buffers' JSON form of a message type.
+"""Checks a value, decoded from JSON, against Protocol Buffers' JSON encoding of a message type.
 
-Each message type is turned once into a function `(value, room)` that raises Problem; no message is built. A schema imports
-nothing, so the special forms of the well-known types do not occur. As the mapping says: a field goes by its JSON name or its
-own, null is a field left out, 64-bit integers may be strings, an enum is a name or a number. Unknown fields are refused.
+Each message type is compiled once into a function `(value, room)` that raises Problem; no message is built. A schema has no
+imports, so the special forms of the well-known types do not occur. As in the mapping: a field has its JSON name or its own name,
+null means that a field is absent, 64-bit integers may be strings, an enum is a name or a number. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.schemas.json_text import decoded_json, is_unicode
 from penstock.schemas.proto_parser import ProtoTypes, is_repeated, is_required
 from penstock.schemas.schema import SchemaMismatch, found, shortened
 
-MAX_DEPTH = 100  # messages inside messages, the limit of the library for the binary form too
+MAX_DEPTH = 100  # nesting of messages, the limit of the library for the binary encoding too
 
 Check = Callable[[object, int], None]
 
@@ -25,21 +25,21 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}", re.ASCII)
 _SPECIAL_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
-_LARGEST_FLOAT = 3.4028235677973366e38  # above it a number rounds to infinity in 32 bits
+_LARGEST_FLOAT = 3.4028235677973366e38  # larger numbers round to infinity in 32 bits
 _LARGEST_DOUBLE = 1.7976931348623157e308
 
 _F = FieldDescriptorProto
 
 
 class _Plan(NamedTuple):
-    """What is known of a message type: its fields by each of their names, and the required ones."""
+    """The checks of a message type: its fields by each of their names, and the required ones."""
 
     fields: dict[str, tuple[str, Check, str | None]]  # (name, check, oneof)
     required: list[str]
 
 
 def json_check(types: ProtoTypes) -> Callable[[bytes], None]:
-    """A function that raises Problem for bytes that are not the JSON form of a message of the schema."""
+    """A function that raises Problem unless the bytes are the JSON encoding of a message of the schema."""
     inner = _Builder(types).message(types.root)
 
     def check(data: bytes) -> None:
@@ -49,7 +49,10 @@ def json_check(types: ProtoTypes) -> Callable[[bytes], None]:
 
 
 class _Builder:
-    """Turns message types into checks. Every type gets its check before any is filled, since types may hold each other."""
+    """Compiles message types into checks.
+
+    Every type gets its check before its fields are compiled, since types may be recursive.
+    """
 
     def __init__(self, types: ProtoTypes) -> None:
         self._types = types
@@ -69,7 +72,7 @@ class _Builder:
             fields[field.json_name] = plan.fields[field.name] = field.name, self._field(field), oneof
             if is_required(field):
                 plan.required.append(field.name)
-        plan.fields.update(fields)  # a JSON name goes before another field's own name
+        plan.fields.update(fields)  # a JSON name takes precedence over another field's own name
 
     def _field(self, field: FieldDescriptorProto) -> Check:
         inner = self._types.messages.get(field.type_name)
@@ -110,7 +113,7 @@ def _message_check(plan: _Plan) -> Check:
                     continue
                 missing.discard(name)
                 if oneof is not None:
-                    # A dot is in no field's name, so a oneof never looks like a field.
+                    # Field names contain no dot, so a oneof never looks like a field.
                     if f".{oneof}" in seen:
                         raise SchemaMismatch(f"another field of the oneof {oneof!r} is set too")
                     seen.add(f".{oneof}")
@@ -153,7 +156,7 @@ def _map_check(key_check: Callable[[str], None], value_check: Check) -> Check:
 
 
 def _key_check(field: FieldDescriptorProto) -> Callable[[str], None]:
-    """Keys of a map are strings in JSON, whatever their type is."""
+    """Check the keys of a map: strings in JSON, whatever their type is."""
     scalar, is_bool = _SCALARS[field.type], field.type == _F.TYPE_BOOL
 
     def check(key: str) -> None:
@@ -219,7 +222,7 @@ def _string_check(value: object, _room: int) -> None:
 
 
 def _bytes_check(value: object, _room: int) -> None:
-    # Both alphabets are accepted, with padding or without; a single character over says that something is cut off.
+    # Both alphabets are accepted, with or without padding; a single remaining character means that something was cut off.
     if not isinstance(value, str) or not _BASE64.fullmatch(value) or len(value.rstrip("=")) % 4 == 1:
         raise SchemaMismatch(f"found {found(value)}, expected bytes in base64")
 

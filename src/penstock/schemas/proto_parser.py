@@ -1,9 +1,9 @@
-"""A .proto definition (proto2 or proto3, one file, no imports) read into the descriptor that google.protobuf builds classes from.
+"""Parses a .proto definition (proto2 or proto3, one file, no imports) into a descriptor for google.protobuf.
 
-What Google's service takes: exactly one message type at the top, with types and enums inside. Options are read over, but for
-`allow_alias` and `json_name`; defaults too, since they do not decide whether a message is valid. Refused with their place:
-imports, services, extensions of other types, groups, editions. `Scope` and `FieldNumbers` hold the rules
-about names and numbers; `types_of` gives the types of what was read.
+It accepts what Google's service accepts: exactly one message type at the top, with types and enums inside. Options are skipped,
+except `allow_alias` and `json_name`; so are defaults, since they do not decide whether a message is valid. Refused with their
+place: imports, services, extensions of other types, groups, editions. `Scope` and `FieldNumbers` have the rules about names and
+numbers; `types_of` returns the declared types.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto,
 from penstock.schemas.proto_tokens import ProtoToken, ProtoTokens
 from penstock.schemas.schema import shortened
 
-MAX_NAME = 1024  # characters of a full name; every name is kept with its scope in front, so names without a limit would multiply
+MAX_NAME = (
+    1024  # characters of a full name; every name is stored with its scope, so without a limit their total size could explode
+)
 MAX_FIELD_NUMBER = 2**29 - 1
 _KEPT_BY_THE_LIBRARY = range(19_000, 20_000)
 
-MAX_DEPTH = 32  # messages inside messages, as protoc has it
+MAX_DEPTH = 32  # nesting of messages, the limit of protoc
 FILE_NAME = "schema.proto"
 
 _FIELD = FieldDescriptorProto
@@ -38,7 +40,7 @@ _NOT_SUPPORTED = {
 
 
 class Scope:
-    """Every name of a file by its full form, and the uses of types, which are resolved when the whole file is read."""
+    """All names of a file by their full form, and the uses of types, which are resolved once the file is read."""
 
     def __init__(self, words: ProtoTokens) -> None:
         self._words = words
@@ -51,7 +53,7 @@ class Scope:
         return bool(self._kinds)
 
     def package(self, name: str, at: int) -> None:
-        """The package and those around it are names that a type's name may begin with."""
+        """Declare the package: it and its parents are names that a type's name may start with."""
         if len(name) > MAX_NAME:
             self._words.refuse(f"the package's name has {len(name)} characters, expected at most {MAX_NAME}", at)
         parts = name.split(".")
@@ -69,12 +71,12 @@ class Scope:
         return full
 
     def first_number(self, enum: str, number: int, *, is_open: bool) -> None:
-        """Note the first number of an enum: as a value of a map it must be 0, since a value left out is read as it."""
+        """Note the first number of an enum: as the value of a map it must be 0, the value of absent entries."""
         if not is_open:
             self._firsts[enum] = number
 
     def refer(self, field: FieldDescriptorProto, name: str, scope: str, at: int, *, is_map_value: bool = False) -> None:
-        """A field of a type that is known by name, perhaps not declared yet."""
+        """Note a field whose type is a name, perhaps not declared yet."""
         self._uses.append((field, name, scope, at, is_map_value))
 
     def resolve(self) -> None:
@@ -90,14 +92,14 @@ class Scope:
             field.type_name = f".{full}"
 
     def _found(self, name: str, scope: str) -> str:
-        """The innermost scope that knows the first part of the name decides, as the language has it."""
+        """The innermost scope that knows the first part of the name decides, by the rules of the language."""
         if name.startswith("."):
             return name[1:]
         first, _, rest = name.partition(".")
         while True:
             candidate = f"{scope}.{first}" if scope else first
             kind = self._kinds.get(candidate)
-            # What cannot hold the rest of the name, or is no type, does not hide what is further out.
+            # A name that cannot contain the rest of the name, or is not a type, does not hide those of outer scopes.
             if kind in ({"message", "enum", "package"} if rest else {"message", "enum"}):
                 return f"{candidate}.{rest}" if rest else candidate
             if not scope:
@@ -106,7 +108,7 @@ class Scope:
 
 
 class FieldNumbers:
-    """The numbers of one message or enum: used once each, and never where they are reserved."""
+    """The numbers of one message or enum: each is used once, and no reserved one."""
 
     def __init__(self, words: ProtoTokens, what: str) -> None:
         self._words = words
@@ -117,11 +119,11 @@ class FieldNumbers:
 
     def add(self, name: str, number: int, at: int) -> None:
         if self._what == "field" and number in _KEPT_BY_THE_LIBRARY:
-            self._words.refuse(f"found {number}; the field numbers 19000 to 19999 are kept by Protocol Buffers itself", at)
+            self._words.refuse(f"found {number}; the field numbers 19000 to 19999 are reserved by Protocol Buffers", at)
         self._used.append((number, name, at))
 
     def reserve(self, least: int, most: int) -> None:
-        """Read what follows `reserved` or `extensions`: ranges of numbers, or names."""
+        """Parse what follows `reserved` or `extensions`: ranges of numbers, or names."""
         words = self._words
         while True:
             at = words.here.at
@@ -143,7 +145,7 @@ class FieldNumbers:
             return
 
     def check_reserved(self, *, may_share: bool = False) -> None:
-        """Once all is read: no number twice, none reserved, no reserved range over another, no reserved name."""
+        """At the end of the message: no number is used twice or reserved, no reserved ranges overlap, no name is reserved."""
         refuse = self._words.refuse
         for _, name, at in self._used:
             if name in self._names:
@@ -171,14 +173,14 @@ class FieldNumbers:
 
 
 def json_name_of(name: str) -> str:
-    """The JSON name of a field that is given none: without '_', and with a capital after each."""
+    """The default JSON name of a field: without '_', and with a capital after each."""
     first, *others = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in others)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProtoTypes:
-    """What one definition declares. Names are as fields refer to them: with a dot in front."""
+    """The types of one definition. Names are as in fields: with a leading dot."""
 
     root: str
     messages: dict[str, DescriptorProto]
@@ -201,7 +203,7 @@ def types_of(file: FileDescriptorProto) -> ProtoTypes:
 
 
 def is_repeated(field: FieldDescriptorProto) -> bool:
-    """Whether the field may hold many values; a map is such a field too."""
+    """Whether the field may have several values; a map is such a field too."""
     return bool(field.label == FieldDescriptorProto.LABEL_REPEATED)
 
 
@@ -210,7 +212,7 @@ def is_required(field: FieldDescriptorProto) -> bool:
 
 
 def parse_proto(definition: str) -> FileDescriptorProto:
-    """The descriptor of a definition; InvalidArgument with line and column if it is not sound."""
+    """The descriptor of a definition; InvalidArgument with line and column if it is invalid."""
     return _Parser(definition).file()
 
 
@@ -257,7 +259,7 @@ class _Parser:
     def _syntax(self) -> None:
         words = self._words
         if not words.take_if("syntax"):
-            return  # proto2, says the language
+            return  # the default of the language
         words.expect("=")
         at = words.here.at
         syntax = words.string("'proto2' or 'proto3'")
@@ -352,7 +354,7 @@ class _Parser:
         self._finish_field(field, full, numbers, json_names)
 
     def _finish_field(self, field: FieldDescriptorProto, full: str, numbers: FieldNumbers, json_names: dict[str, str]) -> None:
-        """The name, number and options, which fields of all forms have at the end."""
+        """Parse the name, number and options, which all forms of fields end with."""
         words = self._words
         name = words.name("the name of the field")
         field.name = name.text
@@ -369,7 +371,7 @@ class _Parser:
             words.refuse(f"the fields {other!r} and {name.text!r} have the same JSON name {field.json_name!r}", name.at)
 
     def _field_options(self) -> str | None:
-        """Step over the options of a field or value in brackets; the `json_name` among them."""
+        """Skip the options of a field or value in brackets; return the `json_name` among them."""
         words = self._words
         json_name = None
         if not words.take_if("["):
@@ -402,7 +404,7 @@ class _Parser:
                 return
 
     def _option(self) -> tuple[str, str]:
-        """Step over `name = value;` and say both, as written if they are one word."""
+        """Skip `name = value;` and return both, as written if they are one word."""
         words = self._words
         name = words.here.text
         self._option_name()
@@ -492,7 +494,7 @@ class _Parser:
         self._scope.first_number(full, enum.value[0].number, is_open=self._is_proto3)
 
     def _add_synthetic_oneofs(self, message: DescriptorProto, full: str, name: ProtoToken) -> None:
-        """An `optional` field of proto3 is, for the library, alone in a oneof of its own; these come after the real ones."""
+        """The library represents an `optional` field of proto3 as a oneof of its own; these come after the declared ones."""
         taken = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:

@@ -1,4 +1,4 @@
-"""The words of a .proto definition: names, numbers, strings and signs, each with its place. Comments are left out."""
+"""The tokens of a .proto definition: names, numbers, strings and signs, each with its place. Comments are skipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 from penstock.errors import InvalidArgument
 from penstock.schemas.schema import shortened
 
-# No alternative can match the same text in two ways, so the time is linear in the length of the definition.
+# No two alternatives can match the same text, so the time is linear in the length of the definition.
 _WORD = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+ | //[^\n]* | /\*(?:[^*]|\*(?!/))*\*/)
       | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
@@ -22,7 +22,7 @@ _FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?", re
 
 
 class ProtoToken(NamedTuple):
-    """One word: what it is (name, number, string, sign, end), its text, and where it starts."""
+    """A token: its kind (name, number, string, sign, end), its text, and where it starts."""
 
     kind: str
     text: str
@@ -30,7 +30,7 @@ class ProtoToken(NamedTuple):
 
 
 class ProtoTokens:
-    """The words of one definition, read one after the other."""
+    """The tokens of one definition, in order."""
 
     def __init__(self, definition: str) -> None:
         self._definition = definition
@@ -43,7 +43,9 @@ class ProtoTokens:
         while at < end:
             match = _WORD.match(self._definition, at)
             if match is None:
-                self.refuse(f"found {shortened(self._definition[at : at + 10])}, expected a word of the language", at)
+                self.refuse(
+                    f"found {shortened(self._definition[at : at + 10])}, expected a name, a number, a string or a sign", at
+                )
             if match.lastgroup != "space":
                 words.append(ProtoToken(match.lastgroup or "", match[0], at))
             at = match.end()
@@ -56,7 +58,7 @@ class ProtoTokens:
 
     @property
     def after(self) -> ProtoToken:
-        """The word after the next."""
+        """The token after the next."""
         return self._words[min(self._next + 1, len(self._words) - 1)]
 
     def take(self) -> ProtoToken:
@@ -66,7 +68,7 @@ class ProtoTokens:
         return word
 
     def take_if(self, text: str) -> bool:
-        """Whether the next word was this name or sign; it is taken if so."""
+        """Whether the next token is this name or sign; it is consumed if so."""
         is_it = self.here.text == text and self.here.kind in {"name", "sign"}
         if is_it:
             self._next += 1
@@ -103,7 +105,7 @@ class ProtoTokens:
         return value
 
     def string(self, what: str) -> str:
-        """Take a string; several in a row are one. Escapes are kept as they are written: no option we use has any."""
+        """Parse a string; adjacent strings are one. Escapes are kept as written: no option that we use has any."""
         if self.here.kind != "string":
             self.unexpected(what)
         parts = []
@@ -112,7 +114,7 @@ class ProtoTokens:
         return "".join(parts)
 
     def constant(self) -> None:
-        """Step over the value of an option: a name, a number, a string or a text of braces."""
+        """Skip the value of an option: a name, a number, a string or text in braces."""
         if self.here.text == "{" and self.here.kind == "sign":
             self._braces()
         elif self.here.kind == "string":
@@ -133,14 +135,14 @@ class ProtoTokens:
         while True:
             word = self.take()
             if word.kind == "end":
-                self.refuse("this '{' is never closed", opening)
+                self.refuse("this '{' is not closed", opening)
             if word.kind == "sign":
                 depth += (word.text == "{") - (word.text == "}")
             if depth == 0:
                 return
 
     def unexpected(self, wanted: str) -> NoReturn:
-        """Refuse the next word."""
+        """Refuse the next token."""
         text = self.here.text if self.here.kind == "end" else shortened(self.here.text)
         self.refuse(f"found {text}, expected {wanted}", self.here.at)
 

@@ -1,4 +1,4 @@
-"""What a compiled schema is, whatever it is written in, and the error that its checks raise."""
+"""A compiled schema in any language, and the error that its checks raise."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import Enum
 
 from penstock.errors import InvalidArgument
 
-SHOWN = 60  # characters of a value that an error shows
+SHOWN = 60  # characters of a value in an error
 
 MAX_DEFINITION = 300 * 1024  # bytes of UTF-8
 
 
 class SchemaMismatch(Exception):
-    """Something in a message is not what the schema wants. Each container it passes adds its step to the path."""
+    """A part of a message that does not match the schema. Each container adds its step to the path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -26,7 +26,7 @@ class SchemaMismatch(Exception):
         return self
 
     def location(self) -> str:
-        """The path as the start of a sentence; nothing for the message itself."""
+        """The path as the start of a sentence; empty for the message itself."""
         path = "".join(reversed(self._steps)).removeprefix(".")
         if len(path) > 4 * SHOWN:
             path = f"{path[: 2 * SHOWN]}...{path[-2 * SHOWN :]}"
@@ -37,7 +37,7 @@ class SchemaMismatch(Exception):
 
 
 def found(value: object) -> str:
-    """A decoded JSON value in a few words, however large it is."""
+    """A short description of a decoded JSON value, however large it is."""
     match value:
         case None:
             return "null"
@@ -58,21 +58,21 @@ def shortened(text: str) -> str:
 
 
 class SchemaKind(Enum):
-    """The languages a schema may be written in, by the names of Google's service."""
+    """The languages of schemas, by the names of Google's service."""
 
     AVRO = "AVRO"
     PROTOCOL_BUFFER = "PROTOCOL_BUFFER"
 
 
 class Encoding(Enum):
-    """How a message is written."""
+    """The encoding of messages."""
 
     JSON = "JSON"
     BINARY = "BINARY"
 
 
 class Schema:
-    """A compiled definition. It does not change, so threads may share it."""
+    """A compiled definition. It is immutable, so threads may share it."""
 
     __slots__ = ("_binary", "_json", "definition", "kind", "types")
 
@@ -86,7 +86,10 @@ class Schema:
         self._binary = binary
 
     def validate(self, data: bytes, encoding: Encoding) -> None:
-        """Return if the data is one message of this schema; else InvalidArgument says where, what was found and wanted."""
+        """Return if the data is one message of this schema.
+
+        Otherwise InvalidArgument names the place, the found value and the expected one.
+        """
         try:
             if encoding is Encoding.JSON:
                 self._json(data)
@@ -94,5 +97,5 @@ class Schema:
                 self._binary(data)
         except SchemaMismatch as problem:
             raise problem.as_invalid_argument() from None
-        except RecursionError:  # the caller has used up the stack that our own limits of nesting count on
+        except RecursionError:  # the caller has used up the stack that our own limits of nesting rely on
             raise InvalidArgument("message does not match its schema: it is nested too deeply") from None

@@ -1,4 +1,4 @@
-"""The child process in which transforms run: the one place that imports the JavaScript engine.
+"""The child process that runs transforms: the only module that imports the JavaScript engine.
 
 `Sandbox` starts it by its path, so it imports nothing of Penstock. It reads frames from the socket that is its standard input
 and answers each with one frame; it ends when the other side closes. Before it reads the first one it gives up the right to open
@@ -23,16 +23,17 @@ from pathlib import Path
 from typing import Any
 
 REQUEST = struct.Struct("!cII")
-"""What to do (L load, A apply, U unload), with which transform, and how many bytes follow."""
+"""A request: the action (L load, A apply, U unload), the transform, and the number of bytes that follow."""
 ANSWER = struct.Struct("!cI")
-"""How it went, and how many bytes follow: the letters of realm.js, K done, T out of time, S code refused, X no engine here."""
+"""An answer: the result (the letters of realm.js, K done, T out of time, S code refused, X no engine) and the length of the rest.
+"""
 
 STACK_BYTES = 512 * 1024
 LINE = re.compile(r"<input>:(\d+)")
 
 
 class Program:
-    """One transform in one context. The context is made when it is needed and thrown away when it may be spoilt."""
+    """One transform in one context. The context is created when needed, and replaced when a message may have damaged it."""
 
     def __init__(self, code: str, name: str, cpu: float, memory: int, realm: str) -> None:
         self._code = code
@@ -43,11 +44,11 @@ class Program:
         self._run: Any = None  # the engine has no types
 
     def check(self) -> tuple[bytes, str]:
-        """K, or S and why the code cannot serve."""
+        """K if the code can be used; otherwise S and the reason."""
         import quickjs  # noqa: PLC0415  # here, so that its absence is an answer and not a crash
 
         try:
-            self._context().eval(f"{self._code}\n;0")  # alone, so that a brace too many is seen
+            self._context().eval(f"{self._code}\n;0")  # alone, so that an extra brace is noticed
         except quickjs.JSException as error:
             text, _, where = str(error).partition("\n")
             line = LINE.search(where)
@@ -55,7 +56,7 @@ class Program:
         try:
             run = self._fresh()
         except quickjs.JSException:
-            return b"S", f"{self._name} is a word that no function can be called by"
+            return b"S", f"{self._name} is a reserved word, which no function can have as its name"
         try:
             found: str = run(None)
         except quickjs.JSException:
@@ -71,7 +72,7 @@ class Program:
     def apply(self, message: str) -> tuple[bytes, str]:
         used = self._run is not None
         letter, text = self._once(message)
-        if letter == b"O" and used:  # what earlier messages left behind may have filled the memory
+        if letter == b"O" and used:  # earlier messages may have filled the memory
             letter, text = self._once(message)
         return letter, text
 
@@ -92,7 +93,7 @@ class Program:
     def _fresh(self) -> Any:
         context = self._context()
         enter = context.eval(self._realm)
-        # On the first line, so that lines are counted as the user counts them; the newline ends a comment on the last one.
+        # On the first line, so that lines are counted as the user counts them; the newline ends a comment on the last line.
         make = context.eval(f'(function(){{{self._code}\n;return typeof {self._name}==="function"?{self._name}:undefined}})')
         run = enter(make)
         context.set_time_limit(self._cpu)
@@ -143,7 +144,7 @@ def serve(channel: socket.socket, cpu: float, wall: float, memory: int) -> None:
 
 
 def _give_up_rights(memory: int) -> None:
-    """No new file, socket or process from here on, no file written, and a bound on all memory together."""
+    """From here on no new file, socket or process, no writing to files, and a bound on all memory together."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for what, limit in (
         (resource.RLIMIT_CORE, 0),
@@ -156,5 +157,5 @@ def _give_up_rights(memory: int) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ConnectionError):  # the server went away in the middle: nobody is left to tell
+    with contextlib.suppress(ConnectionError):  # the server closed the connection in the middle
         serve(socket.socket(fileno=0), float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

@@ -1,7 +1,7 @@
-"""The parent's side of the engine: starts child processes, talks to them, ends them.
+"""The parent's side of the engine: starts child processes, exchanges messages with them, ends them.
 
-A child runs what strangers wrote, so nothing it does is believed to be quick or to come back at all: every exchange has a
-deadline, a child that misses it is killed and replaced at the next call, and who has used little time goes first.
+A child runs untrusted code, so it may hang or never answer: every exchange has a deadline, a child that misses it is killed and
+replaced at the next call, and scripts that have used little time are served first.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from penstock.transforms.engine import ANSWER, REQUEST
 from penstock.transforms.fair_queue import FairQueue
 
 PROCESSES = 4
-"""How many scripts may run at a time: a process takes 16 MB, and a slow script one process."""
+"""Scripts that run at a time: a process takes 16 MB, and a slow script occupies one process."""
 MAX_LOADED = 64
 GRACE = 5_000_000
-"""How much longer than the script's own limit an answer may take: starting the process, loading, a busy machine."""
+"""Seconds that an answer may take beyond the script's own limit: for starting the process, loading, a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call of a transform may use: seconds of processor, seconds in all, bytes of memory."""
+    """The limits of one call of a transform: seconds of processor time, seconds in all, bytes of memory."""
 
     cpu: float = 0.5
     wall: float = 2.0
@@ -45,14 +45,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The code of a transform, and the name of the function in it."""
+    """The code of a transform, and the name of its function."""
 
     code: str
     function_name: str
 
 
 class ChildEnded(Exception):
-    """The child process is gone; `problem` says what that means for the script it was running."""
+    """The child process has ended; `problem` is the reason, from the view of the script that it ran."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -60,12 +60,12 @@ class ChildEnded(Exception):
 
 
 class Sandbox:
-    """Child processes and what is loaded in them. Safe from any thread; calls block.
+    """Child processes and the programs loaded in them. Thread-safe; calls block.
 
-    A call has a process for itself. At most `processes` run, started as they are needed; calls beyond that wait, and the script
-    that has used the least time goes first. So a slow script delays others by one of its calls at most, and not at all while
-    fewer scripts than processes are slow. A process holds at most MAX_LOADED programs (the one used longest ago is unloaded
-    first, and loaded again when it is needed), and ends with `close`, or with this object, or with this process.
+    A call has a process of its own. At most `processes` run, started on demand; further calls wait, and the script that has used
+    the least time is served first. So a slow script delays others by at most one of its calls, and not at all while there are
+    fewer slow scripts than processes. A process holds at most MAX_LOADED programs (the least recently used is unloaded, and
+    loaded again when needed), and ends with `close`, with this object, or with this process.
     """
 
     def __init__(self, limits: Limits | None = None, processes: int = PROCESSES) -> None:
@@ -74,21 +74,21 @@ class Sandbox:
         self._free = processes
         self._turns: FairQueue[threading.Event] = FairQueue()
         self._idle: list[_Child] = []
-        """Children that run and serve no call, the one used last at the end."""
+        """Idle children; the most recently used is last."""
         self._closings = 0
 
     def check(self, source: Source) -> str | None:
-        """Why the code cannot serve, or None. Raises ChildEnded if it took the child with it."""
+        """Why the code cannot be used, or None. Raises ChildEnded if it ended the child."""
         with self._child(source) as child:
             return child.load(source)
 
     def apply(self, source: Source, message: bytes) -> tuple[bytes, bytes]:
-        """The engine's letter and its text for one message, both given as `realm.js` describes them. Raises ChildEnded."""
+        """The engine's answer for one message: a letter and a text as `realm.js` describes them. Raises ChildEnded."""
         with self._child(source) as child:
             return child.apply(source, message)
 
     def close(self) -> None:
-        """End the child processes, those that serve a call after it. A later call starts a new one."""
+        """End the child processes; those that serve a call, after it. A later call starts a new one."""
         with self._lock:
             self._closings += 1
             idle, self._idle = self._idle, []
@@ -97,12 +97,12 @@ class Sandbox:
 
     @contextmanager
     def _child(self, source: Source) -> Iterator[_Child]:
-        """A child for one call: one that has the program, or else any, or else a new one."""
+        """A child for one call: one that has the program, else an idle one, else a new one."""
         turn = threading.Event()
         with self._lock:
             self._turns.wait(source, turn)
             self._call_next()
-        turn.wait()  # not forever: every call has a deadline
+        turn.wait()  # bounded, because every call has a deadline
         child: _Child | None = None
         began = monotonic()
         try:
@@ -150,7 +150,7 @@ class _Child:
                     stderr=subprocess.DEVNULL,
                     cwd="/",
                     env={},
-                    start_new_session=True,  # Ctrl-C is for the server, which then closes this one
+                    start_new_session=True,  # Ctrl-C is for the server, which then closes this process
                 )
             except OSError as error:
                 self._channel.close()
@@ -210,11 +210,11 @@ class _Child:
         return buffer
 
     def _exit_reason(self) -> str:
-        """End what is left of the child; in words, why it ended."""
+        """End what is left of the child; returns why it ended."""
         try:
             code = self._process.wait(1)
         except subprocess.TimeoutExpired:
-            code = -signal.SIGALRM  # it hangs: that it has to be ended from here makes no difference to the script
+            code = -signal.SIGALRM  # it hangs; killing it here makes no difference to the script
         self.end()
         if code == -signal.SIGALRM:
             return f"took longer than {self._limits.wall:g} s"

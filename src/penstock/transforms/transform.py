@@ -1,4 +1,4 @@
-"""Transforms: a user's JavaScript function between a message as published and a message as stored or delivered.
+"""Transforms: JavaScript functions of users that change messages before they are stored or delivered.
 
     function redact(message, metadata) {      // metadata: message_id, publish_time, ordering_key, as far as known
       const body = JSON.parse(message.data);  // message: data, always text, and attributes
@@ -38,7 +38,7 @@ MAX_TRANSFORMS = 5
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a transform made of a message. Ordering key and metadata are never changed."""
+    """The result of a transform. Ordering key and metadata never change."""
 
     data: bytes
     attributes: dict[str, str]
@@ -46,7 +46,7 @@ class Transformed:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transform as it is configured."""
+    """One transform as configured."""
 
     code: str
     function_name: str
@@ -59,7 +59,7 @@ class _Returned(msgspec.Struct):
 
 
 class Transform:
-    """A checked function. Make it with `compile_transform`. Costs nothing while it is not used, and needs no closing."""
+    """A checked function, created by `compile_transform`. It costs nothing while it is not used, and need not be closed."""
 
     __slots__ = ("_sandbox", "_source")
 
@@ -109,7 +109,7 @@ class Transform:
             data = returned.data.encode()
         except (msgspec.DecodeError, UnicodeError):
             raise self._failed("returned text that UTF-8 cannot encode (a lone surrogate)") from None
-        # A broker's own marks, such as a schema's revision, pass through; nobody else may make any.
+        # A broker's own attributes, such as a schema's revision, pass through; scripts cannot create any.
         kept: dict[str, str] = {}
         other: dict[str, str] = {}
         for key, value in returned.attributes.items():
@@ -130,7 +130,7 @@ class Transform:
 
 
 class Chain:
-    """Several transforms, each given what the one before it returned; the first that drops the message ends it."""
+    """Several transforms in a row; the first one that drops the message ends the chain."""
 
     __slots__ = ("_transforms",)
 

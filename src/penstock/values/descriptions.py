@@ -1,4 +1,4 @@
-"""What exists in a broker, as values: streams, queues and snapshots as they are at one moment."""
+"""The resources of a broker as values: streams, queues and snapshots at one moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.values.policy import Policy
 
 
 class TopicSettings(Protocol):
-    """What the rules of a topic depend on."""
+    """The settings of a topic that its rules depend on."""
 
     @property
     def name(self) -> str:
@@ -32,12 +32,12 @@ class StreamDescription(msgspec.Struct, frozen=True):
     spec: bytes
     """The settings as the API that created it stored them; empty when there are none."""
     retention: int | None
-    """For how many microseconds messages stay, also when every subscription has settled them."""
+    """How long messages are kept, in microseconds, also when every subscription has settled them."""
     earliest: int
-    """Everything from this offset on is in the log."""
+    """The first offset that the log still has."""
     next_offset: int
     subscriptions: int
-    """How many are attached."""
+    """The number of attached subscriptions."""
 
 
 class QueueDescription(msgspec.Struct, frozen=True):
@@ -52,15 +52,15 @@ class QueueDescription(msgspec.Struct, frozen=True):
     spec: bytes
     """The settings as they were given, encoded."""
     detached: bool
-    """The topic of this subscription was deleted, or it was cut off from it."""
+    """The subscription's topic was deleted, or the subscription was detached from it."""
 
 
 class SnapshotDescription(msgspec.Struct, frozen=True):
-    """A position of a subscription that is kept under a name."""
+    """A named position of a subscription."""
 
     name: str
     topic: str | None
-    """None when the topic was deleted."""
+    """None if the topic was deleted."""
     taken_at: int
     expires_at: int | None
     spec: bytes
@@ -76,4 +76,4 @@ class Cursor(msgspec.Struct, frozen=True):
     lag: dict[str, int]
     updated_at: int
     holds: bool
-    """Whether retention waits for it: what it has not read yet stays in the log."""
+    """Whether retention waits for it: messages that it has not read yet stay in the log."""

@@ -1,4 +1,4 @@
-r"""Subscription filters: which messages a subscription wants, by their attributes, in the language of Google Pub/Sub.
+r"""Subscription filters: which messages a subscription gets, by their attributes, in the language of Google Pub/Sub.
 
     expr      :=  and_list | or_list | unary                AND and OR mix only with parentheses
     and_list  :=  unary ("AND" unary)+
@@ -31,7 +31,7 @@ _Test = Callable[[Mapping[str, str]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter: a value, equal to every other filter of the same text."""
+    """A parsed filter. Filters with the same text are equal."""
 
     text: str
     _test: _Test = field(init=False, repr=False, compare=False)
@@ -43,20 +43,20 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str) -> Filter:
-        """The filter that `text` describes, or InvalidFilter with the position and the remedy."""
+        """Parse a filter; InvalidFilter names the position and the remedy."""
         return cls(text)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a message with these attributes passes."""
+        """Whether a message with these attributes matches."""
         return self._test(attributes)
 
     def __reduce__(self) -> tuple[type[Filter], tuple[str]]:
-        # Closures do not pickle; the text is all there is to know.
+        # Closures cannot be pickled; the text is enough to build them again.
         return type(self), (self.text,)
 
 
-# One token as a reader sees it, for keywords and for error messages. Keys and strings have patterns of their own, because
-# a "-" that opens a key is a negation anywhere else.
+# One token as a reader sees it, for keywords and for error messages. Keys and strings have patterns of their own, because a "-"
+# that starts a key is a negation anywhere else.
 _TOKEN = re.compile(r""" "(?:[^"\\]|\\.)*"? | '[^']*'? | \w+ | [=!<>]+ | &+ | \|+ | \S """, re.VERBOSE | re.DOTALL)
 _KEY = re.compile(r"[A-Za-z0-9_-]*")
 _KEY_AS_MEANT = re.compile(r"""[^\s()=!<>:,"'&|]*""")
@@ -70,9 +70,9 @@ _CONDITION = 'a condition, such as `attributes:key` or `attributes.key = "value"
 _STRAIGHT = 'put it in straight double quotes, `"`'
 _COMPARE = 'to compare the value, write `attributes.key = "value"`'
 _JOIN = "join two conditions with `AND` or `OR`"
-_ALONE = "to ask for the key alone, write `attributes:key`"
+_ALONE = "to test only for the key, write `attributes:key`"
 
-# What to do about a token that stands where a condition should, where AND or OR should, or where = or != should.
+# What to do about a token in the place of a condition, of AND or OR, and of = or !=.
 _INSTEAD_OF_CONDITION = {
     "not": "write `NOT` in capitals",
     "!": "write `NOT`",
@@ -109,7 +109,7 @@ _INSTEAD_OF_COMPARISON = {
 
 
 class _Parser:
-    """Recursive descent straight to the test: `at` is the start of the next token, `token` its text, "" at the end."""
+    """Recursive descent that builds the test directly: `at` is the start of the next token, `token` its text, "" at the end."""
 
     def __init__(self, text: str) -> None:
         _check_size(text)
@@ -215,7 +215,7 @@ class _Parser:
         word = self.token
         remedy = _INSTEAD_OF_CONDITION.get(word.lower())
         if remedy is None and word.isidentifier() and word.isascii():
-            return f"for an attribute of that name, write `attributes.{word}`"
+            return f"for an attribute of this name, write `attributes.{word}`"
         return remedy
 
     def string_remedy(self) -> str | None:
@@ -229,7 +229,7 @@ class _Parser:
         return found[0] if found else ""
 
     def move(self, to: int) -> None:
-        # Every token starts with a character that is not blank, so the search passes over white space only.
+        # Every token starts with a character that is not blank, so the search skips only white space.
         found = _TOKEN.search(self.text, to)
         self.at, self.token = (found.start(), found[0]) if found else (len(self.text), "")
 
@@ -289,7 +289,7 @@ def _differs(key: str, value: str) -> _Test:
 
 
 def _starts(key: str, prefix: str) -> _Test:
-    # The empty prefix still wants the key, so a default of "" would not do.
+    # An empty prefix still requires the key, so a default of "" would be wrong.
     return lambda attributes: (value := attributes.get(key)) is not None and value.startswith(prefix)
 
 

@@ -16,7 +16,7 @@ ACK_DEADLINE = "ack_deadline"
 
 
 class SubscriptionChanges(TypedDict, total=False):
-    """What can be changed of a subscription. Durations are seconds or `timedelta`."""
+    """The options of a subscription that can be changed. Durations are seconds or `timedelta`."""
 
     ack_deadline: Duration
     """How long a lease lasts."""
@@ -53,7 +53,7 @@ class QueueSettings(TypedDict, total=False):
 
 
 def with_specified_names(settings: Mapping[str, object], specified: str) -> dict[str, Any]:
-    """The same settings, with `ack_deadline` under the name that a specification fixes."""
+    """The same settings, with `ack_deadline` under the name that the specification requires."""
     if ACK_DEADLINE not in settings:
         return dict(settings)
     if specified in settings:

@@ -8,19 +8,19 @@ from penstock.values.message import StoredMessage
 
 
 class ConsumerHoldings(msgspec.Struct):
-    """What somebody who consumes under a name holds. Only the broker changes it."""
+    """The messages that one named consumer holds. Only the broker changes it."""
 
     consumer_id: str
     held: set[int] = msgspec.field(default_factory=set)
-    """The offsets of what is in flight."""
+    """The offsets of the messages in flight."""
     size: int = 0
     """Bytes in flight."""
     prefetch: int | None = None
-    """How many it could hold at most when it took something last; None: there was no limit, or that is not known."""
+    """The limit of messages at its last delivery; None if there was no limit, or it is not known."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """One delivery. Ordered by deadline; the same message delivered or extended again is another lease."""
+    """One delivery. Ordered by deadline; a redelivery or an extension is another lease."""
 
     deadline: int
     offset: int
@@ -29,7 +29,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     message: StoredMessage
     consumer: ConsumerHoldings | None = None
     leased_at: int = 0
-    """When it was delivered; 0 where a restart lies between."""
+    """When it was delivered; 0 if the broker was restarted since."""
 
     def __lt__(self, other: Lease) -> bool:
         return self.deadline < other.deadline

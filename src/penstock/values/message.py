@@ -1,6 +1,6 @@
-"""A message, as it is given, as it is kept, and the rules it must meet to be taken.
+"""A message as published and as stored, and the checks it must pass.
 
-`Message` is what a publisher writes. `StoredMessage` is what the log keeps: one object, shared by all subscriptions.
+`Message` is what a publisher creates. `StoredMessage` is what the log keeps: one object, shared by all subscriptions.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ of text, so that a name could look like another one. Names that exist already ke
 
 @dataclass(frozen=True, slots=True)
 class PublishLimits:
-    """The limits of one API on what is published through it, beside those that hold for every message."""
+    """The limits of one API on publishing, beside those that hold for every message."""
 
     max_messages: int | None = None
-    """In one request."""
+    """Messages in one request."""
     max_request_bytes: int | None = None
-    """Of a request as the API's protocol counts it."""
+    """Bytes of a request as the API's protocol counts them."""
     max_attributes: int | None = None
-    """Of one message."""
+    """Attributes of one message."""
     open_prefix: str | None = None
-    """Attribute keys with this prefix are accepted, although they start with the reserved one."""
+    """Attribute keys with this prefix are accepted, although they start with the reserved prefix."""
     one_key: bool = False
-    """Whether all messages of a request must have the same ordering key, or none."""
+    """Whether all messages of a request must have the same ordering key, or all none."""
 
 
 NO_LIMITS = PublishLimits()
-"""For APIs that add no limits of their own: `MessageQueue`, the native protocol, the queue API and the hub."""
+"""For APIs without limits of their own: `MessageQueue`, the native protocol, the queue API and the hub."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A message to publish. The broker gives it its id and its publish time.
+    """A message to publish. The broker assigns its id and its publish time.
 
-    `ordering_key`: messages of one key are delivered one at a time and in order, where the subscription asks for it.
-    `priority`: 0–9, 9 first. `ttl`: seconds until it expires undelivered. `deliver_at`: not before this instant.
-    `producer_id` with `sequence`: publishing the same pair again returns the first id and adds nothing.
+    `ordering_key`: messages with the same key are delivered one at a time and in order, if the subscription enables ordering.
+    `priority`: 0 to 9, 9 is delivered first. `ttl`: seconds until it expires undelivered. `deliver_at`: not delivered before this
+    time.
+    `producer_id` with `sequence`: publishing the same pair again returns the first id and stores nothing.
     """
 
     data: bytes = b""
@@ -79,23 +80,23 @@ class StoredMessage(msgspec.Struct, gc=False):
     deliver_at: int | None = None
     max_attempts: int | None = None
     content: int = 0
-    """How a work queue gives the payload back: 0 bytes, 1 text, 2 JSON."""
+    """The type in which a work queue returns the payload: 0 bytes, 1 text, 2 JSON."""
     origin_at: int | None = None
-    """When a dead letter was first published, in the stream it died in."""
+    """When a dead letter was first published, in its original stream."""
 
 
 class Batch(msgspec.Struct, gc=False):
-    """Messages accepted together, and what they have in common, so that plain ones can be moved as a range."""
+    """Messages published together, and what they have in common, so that plain ones can be handled as a range."""
 
     messages: list[StoredMessage]
     size: int
     priority: int | None
-    """The priority of all of them, when none has a time to live or a delivery time; None otherwise."""
+    """The priority of all of them, if none has a time to live or a delivery time; None otherwise."""
     keyed: bool
     producers: list[tuple[str, int] | None] | None = None
-    """Of an idempotent producer: what each message is known by."""
+    """The pairs of an idempotent producer that identify the messages."""
     is_whole: bool = False
-    """Whether only the first message has such a pair, which stands for all: a batch that is sent again is the same batch."""
+    """Whether only the first message has such a pair, for the whole batch: a repeated batch is the same batch."""
 
 
 def summarize(messages: list[StoredMessage]) -> Batch:
@@ -112,7 +113,7 @@ def summarize(messages: list[StoredMessage]) -> Batch:
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Batches as one, in this order."""
+    """Join batches, in this order."""
     if len(batches) == 1:
         return batches[0]
     messages = [message for batch in batches for message in batch.messages]
@@ -130,7 +131,7 @@ def joined(batches: list[Batch]) -> Batch:
 
 
 def accept(messages: Sequence[Message], now: int) -> Batch:  # one loop on the hottest path, inlined on purpose
-    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
+    """Check every message and convert them to the form of the log; one bad message refuses them all."""
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
@@ -161,7 +162,7 @@ def accept(messages: Sequence[Message], now: int) -> Batch:  # one loop on the h
         if size > MAX_MESSAGE_BYTES:
             raise _too_large(index, size)
         priority = message.priority
-        if priority is not DEFAULT_PRIORITY:  # the number itself, as most have: nothing to check, nothing to compare
+        if priority is not DEFAULT_PRIORITY:  # the number itself, as in most messages: no check needed
             priority = check_priority(priority)
             unusual.append(priority)
         record = StoredMessage(now, data, attributes, key, priority, size)
@@ -181,13 +182,13 @@ def accept(messages: Sequence[Message], now: int) -> Batch:  # one loop on the h
 
 
 def _common_priority(unusual: list[int], count: int) -> int | None:
-    """The priority that `count` messages share, None if they do not. Those that are not `unusual` have the default one."""
+    """The priority that `count` messages share; None if they differ. Messages that are not `unusual` have the default one."""
     found = {*unusual} if len(unusual) == count else {*unusual, DEFAULT_PRIORITY}
     return found.pop() if len(found) == 1 else None
 
 
 class TypedMessage(Protocol):
-    """A message of a protocol whose parser has checked the types of its fields, and which has no others, such as Google's."""
+    """A message whose field types its protocol's parser has checked, and without further fields, such as Google's."""
 
     data: bytes
     attributes: Mapping[str, str]
@@ -195,7 +196,7 @@ class TypedMessage(Protocol):
 
 
 def accept_typed(messages: Sequence[TypedMessage], now: int, limits: PublishLimits, request_bytes: int) -> Batch:
-    """`accept` for such messages, within the limits of their API. `request_bytes`: see `PublishLimits.max_request_bytes`."""
+    """`accept` for typed messages, within the limits of their API. `request_bytes`: see `PublishLimits.max_request_bytes`."""
     if not messages:
         raise InvalidArgument("messages is empty, expected at least one message")
     if limits.max_messages is not None and len(messages) > limits.max_messages:
@@ -208,7 +209,7 @@ def accept_typed(messages: Sequence[TypedMessage], now: int, limits: PublishLimi
     stored: list[StoredMessage] = []
     total, length, last, keyed = 0, 0, "", False
     for index, message in enumerate(messages):
-        # Each field once: a look at a field of a protobuf message makes an object.
+        # Read each field once: reading a field of a protobuf message creates an object.
         data, given, key = message.data, message.attributes, message.ordering_key
         if key != last:
             if index and limits.one_key:
@@ -245,7 +246,7 @@ def _too_large(index: int, size: int) -> InvalidArgument:
 
 
 def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_LIMITS) -> tuple[dict[str, str], int]:
-    """A copy of the attributes and their size in bytes, or the reason why they cannot be taken."""
+    """A copy of the attributes and their size in bytes, or the reason why they are refused."""
     if type(attributes) is not dict and not isinstance(attributes, Mapping):
         raise InvalidArgument.of(name, attributes, "a mapping of str to str")
     if limits.max_attributes is not None and len(attributes) > limits.max_attributes:
@@ -261,7 +262,7 @@ def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_L
             and value.isascii()
             and not key.startswith(RESERVED_PREFIX)
         ):
-            # As most are. What follows is dear, because it names what is wrong.
+            # The usual case. The code below is slow, because it finds out which entry is wrong.
             size += len(key) + len(value)
             copy[key] = value
             continue
@@ -282,7 +283,7 @@ def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_L
 
 
 def check_text(value: object, name: str, limit: int) -> int:
-    """The length in UTF-8 bytes of a string that must not be longer than `limit`."""
+    """The length in UTF-8 bytes of a string, at most `limit`."""
     if not isinstance(value, str):
         raise InvalidArgument.of(name, value, "a string")
     try:
@@ -295,7 +296,7 @@ def check_text(value: object, name: str, limit: int) -> int:
 
 
 def check_string(value: object, kind: str) -> str:
-    """A string to look for: one that could not be a name is simply not found."""
+    """Check a name to look up: one that could not be a name is simply not found."""
     if not isinstance(value, str):
         raise InvalidArgument.of(kind, value, "a string")
     return value
@@ -304,7 +305,7 @@ def check_string(value: object, kind: str) -> str:
 def check_name(value: object, kind: str) -> str:
     """A name of a topic, subscription, queue, snapshot or consumer."""
     if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= MAX_NAME_BYTES:
-        return value  # as most are
+        return value  # the usual case
     if not isinstance(value, str) or not value:
         raise InvalidArgument.of(kind, value, "a non-empty string")
     if check_text(value, kind, MAX_NAME_BYTES) and not value.isprintable() and any(one < " " or one == "\x7f" for one in value):
@@ -316,21 +317,21 @@ _UNPRINTABLE = re.compile(f"[{UNPRINTABLE}]")
 
 
 def check_new_name(name: str, kind: str) -> None:
-    """Refuse to create something under a name that cannot be read."""
+    """Refuse to create something under an unreadable name."""
     if found := _UNPRINTABLE.search(name):
         unseen = f"U+{ord(found.group()):04X}"
-        raise InvalidArgument.of(kind, name, f"a name without {unseen} and other characters that cannot be seen")
+        raise InvalidArgument.of(kind, name, f"a name without {unseen} and other invisible characters")
 
 
 def check_priority(priority: object) -> int:
-    """A priority from 0 to 9."""
+    """Check a priority, 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidPriority(priority)
     return int(priority)
 
 
 def check_producer(producer_id: object, sequence: object, name: str) -> tuple[str, int]:
-    """The pair that makes a publish idempotent; both or neither."""
+    """Check the pair that makes a publish idempotent: both or neither."""
     if not isinstance(producer_id, str) or not producer_id:
         raise InvalidArgument.of(f"{name}.producer_id", producer_id, "a non-empty string beside sequence")
     check_text(producer_id, f"{name}.producer_id", MAX_PRODUCER_ID_BYTES)
@@ -340,7 +341,7 @@ def check_producer(producer_id: object, sequence: object, name: str) -> tuple[st
 
 
 def plain_text(value: str) -> str:
-    """The text of a string or of a subclass such as StrEnum: what is stored is a str and nothing else."""
+    """The plain str of a string or of a subclass such as StrEnum: only plain strings are stored."""
     return value if type(value) is str else str.__str__(value)
 
 

@@ -1,4 +1,4 @@
-"""What a user may set for a subscription or a queue, and the one policy the state machine reads.
+"""The settings of a subscription or a queue, and the one policy that the state machine reads.
 
 `SubscriptionOptions` (specification 000) and `QueueConfig` (specification 003) are checked when they are built. Both become a
 `Policy`: the queue's state machine does not know which of the two it serves.
@@ -25,18 +25,18 @@ Duration = float | timedelta
 WEEK_SECONDS = 7 * 86_400
 MAX_COUNT = 1 << 40
 MAX_ORDERING_WINDOW = 1_000
-"""How many messages of one ordering key a stream may hold. A nack brings all later ones of its key again."""
+"""Messages of one ordering key that a stream may hold. After a nack, the later messages of its key are redelivered, too."""
 
 
 class Overflow(StrEnum):
-    """What happens to a message that finds a full queue."""
+    """What happens to a message when the queue is full."""
 
     DISCARD = "discard"
-    """It is not stored for this subscription; counted and warned."""
+    """It is not stored for this subscription; a counter and a warning report it."""
     REJECT = "reject"
     """The publish is refused as a whole."""
     SPILL = "spill"
-    """It is kept: the backlog stays in the log and only a window of it in memory."""
+    """It is kept: the backlog is in the log, and only a window of it in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class DeadLetterPolicy:
 class FlowControl:
     """How much may be in flight at once. None: no limit.
 
-    `allow_excess_messages` lets a stream finish the batch it is in when the limit is reached in its middle.
+    `allow_excess_messages` lets a stream finish its current batch when the limit is reached inside it.
     """
 
     max_messages: int | None = None
@@ -186,12 +186,12 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     prefetch: int | None = None
     """The default limit of unsettled messages a consumer; None: no limit."""
     letter: tuple[str, str] | None = None
-    """(subscription, project) that its dead letters name in Google's attributes; None: they carry only our own."""
+    """(subscription, project) for Google's attributes of its dead letters; None: they have only Penstock's."""
     exactly_once: bool = False
-    """Whether consumers are notified of every ack that came too late."""
+    """Whether consumers are notified of every late ack."""
 
     def delay(self, attempt: int) -> int:
-        """How long a message waits after its delivery number `attempt` failed."""
+        """The delay after the failure of delivery number `attempt`."""
         return exponential(attempt, *self.backoff) if self.backoff else 0
 
 
@@ -243,7 +243,7 @@ def check_count(value: object, name: str, minimum: int, maximum: int = MAX_COUNT
 
 
 def check_flag(value: object, name: str) -> bool:
-    """A real bool: "false" in a configuration file must not mean True."""
+    """Check a real bool: "false" in a configuration file must not mean True."""
     if not isinstance(value, bool):
         raise InvalidArgument.of(name, value, "True or False")
     return value
@@ -253,7 +253,7 @@ _OVERFLOWS = "'discard', 'reject' or 'spill'"
 
 
 def check_overflow(value: object) -> None:
-    """One of the three ways to meet a full queue, or None for the broker's default."""
+    """Check what happens when a queue is full: one of the three names, or None for the broker's default."""
     if value is not None and (not isinstance(value, str) or value not in tuple(Overflow)):
         raise InvalidArgument.of("overflow", value, _OVERFLOWS)
 
@@ -265,15 +265,15 @@ def _backoff(policy: RetryPolicy | None) -> tuple[int, int] | None:
 
 
 def as_plain(settings: Settings) -> Settings:
-    """Settings as they are stored: subclasses of str, int and float (enums, mostly) become what they stand for."""
+    """Settings as they are stored: subclasses of str, int and float (mostly enums) become plain values."""
     plain: dict[str, Any] = {field.name: _plain_value(getattr(settings, field.name)) for field in fields(settings)}
     return replace(settings, **plain)
 
 
 def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collection[str] = ()) -> Settings:
-    """Settings with some of them changed by name, also as they come over a wire; those that are `fixed` cannot change.
+    """Settings with some of them changed by name, also in the form of a wire format; those that are `fixed` cannot change.
 
-    Of a policy that is a mapping, only what is in it changes.
+    If a policy is a mapping, only its keys change.
     """
     names = [field.name for field in fields(settings)]
     known = ", ".join(name for name in names if name not in fixed)
@@ -292,12 +292,12 @@ def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collect
 
 
 def by_name(settings: Any) -> dict[str, Any]:
-    """Settings by their names."""
+    """The settings as a dict by name."""
     return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 
 def converted(value: object, kind: type[T], name: str) -> T:
-    """A value of a kind, made of what stands for it on a wire or of such a value."""
+    """Convert a value to its type, from an instance of that type or from the form that it has on a wire."""
     try:
         return msgspec.convert(msgspec.to_builtins(value), kind)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # msgspec.ValidationError is a ValueError

@@ -1,7 +1,7 @@
-"""Projects keep names apart: the same name in two projects is two things.
+"""Projects keep names apart: the same name in two projects means two resources.
 
-Inside the broker a name of the default project stands alone and any other is `project/name`. So what an embedded broker made
-is found in the default project, and a name with a slash is that of another project.
+Inside the broker a name of the default project is stored alone, any other as `project/name`. So the resources of an embedded
+broker are in the default project, and a name with a slash belongs to another project.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-_.:]{0,254}", re.ASCII)
 
 
 def check_project(project: str) -> str:
-    """The name of a project; what stands for others in the broker's names cannot be in it."""
+    """Check the name of a project; it cannot contain what separates projects in the broker's names."""
     if not _PROJECT.fullmatch(project):
         raise InvalidArgument.of("project", project, "up to 255 letters, digits and -_.:, the first a letter or digit")
     return project
@@ -27,7 +27,7 @@ def check_project(project: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """How many of each a project may have: they are kept in memory, and callers choose their number."""
+    """How many resources of each kind a project may have: they are in memory, and callers choose their number."""
 
     topics: int = 10_000
     subscriptions: int = 10_000
@@ -36,7 +36,7 @@ class Quotas:
 
 
 class Projects:
-    """The names of a broker, project by project; `default` is the project whose names stand alone. No `quotas`: no limits."""
+    """The names of a broker by project; names of the `default` project are stored alone. Without `quotas` there are no limits."""
 
     __slots__ = ("default", "quotas")
 
@@ -47,7 +47,10 @@ class Projects:
     def check_room(
         self, kind: Literal["topics", "subscriptions", "snapshots", "queues"], scoped: str, taken: Collection[str]
     ) -> None:
-        """Raise ResourceExhausted if a project cannot have one more. `taken` has the names of that kind in the whole broker."""
+        """Raise ResourceExhausted if a project has as many as it may have.
+
+        `taken` has the names of this kind in the whole broker.
+        """
         limit: int | None = None if self.quotas is None else getattr(self.quotas, kind)
         if limit is None or len(taken) < limit or scoped in taken:
             return
@@ -60,11 +63,11 @@ class Projects:
             )
 
     def scoped(self, project: str, name: str) -> str:
-        """The broker's name of a project's name."""
+        """The broker's name for a name of a project."""
         return name if project == self.default else f"{project}/{name}"
 
     def of(self, project: str, scoped: Iterable[str]) -> list[str]:
-        """Those of the broker's names that belong to a project."""
+        """Those of the broker's names that belong to the project."""
         if project != self.default:
             prefix = f"{project}/"
             return [name for name in scoped if name.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""What `QueueManager` takes and returns: payloads, messages, dead letters and their state, as values."""
+"""The arguments and results of `QueueManager`: payloads, messages, dead letters and numbers, as values."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from penstock.values.message import (
 from penstock.values.policy import Duration, QueueConfig, check_count
 
 BYTES, TEXT, JSON = 0, 1, 2
-"""What the bytes of a stored payload are."""
+"""The type of a stored payload."""
 MAX_HEADER_BYTES = 64 * 1024
-"""Names and values of all headers of a message together."""
+"""Bytes of the names and values of all headers of a message."""
 MAX_RETRIES_EXCEEDED, EXPLICIT_NACK, TTL_EXPIRED = "max_retries_exceeded", "explicit_nack", "ttl_expired"
 """Why a message became a dead letter."""
 
@@ -45,7 +45,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """Where a message went: its id, and its 1-based place among the messages that are ready, None while it is delayed."""
+    """The id of a published message, and its 1-based place among the ready messages; None while it is delayed."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -55,14 +55,14 @@ class PublishResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NackResult:
-    """What became of a message that was nacked: `action` is 'requeued' or 'dead_lettered'."""
+    """The outcome of a nack: `action` is 'requeued' or 'dead_lettered'."""
 
     action: str
     success: bool = True
 
 
 class QueueMessage(msgspec.Struct, frozen=True):
-    """A message of a work queue. The payload comes back as it was given: bytes, str or a JSON value."""
+    """A message of a work queue. The payload has its original type: bytes, str or a JSON value."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -76,9 +76,9 @@ class QueueMessage(msgspec.Struct, frozen=True):
 
 
 def _dataclass_fields(kind: type[msgspec.Struct]) -> dict[str, Field[Any]]:
-    """What makes `fields`, `asdict` and `replace` of `dataclasses` work with a Struct as with the other results.
+    """Makes `fields`, `asdict` and `replace` of `dataclasses` work with a Struct as with the other results.
 
-    There is one for each message, and a frozen dataclass takes seven times as long to make.
+    There is one for each message, and a frozen dataclass takes seven times as long to create.
     """
     twin: Any = make_dataclass(kind.__name__, kind.__struct_fields__)
     found: dict[str, Field[Any]] = twin.__dataclass_fields__
@@ -90,7 +90,7 @@ QueueMessage.__dataclass_fields__ = _dataclass_fields(QueueMessage)
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message on its way to its consumer, its payload still as it is stored: what only passes it on need not open it."""
+    """A message on its way to its consumer, with its payload as stored: code that only passes it on need not decode it."""
 
     message_id: str
     data: bytes
@@ -103,7 +103,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def payload(self) -> Any:
-        """The payload as it was given: bytes, str or a JSON value."""
+        """The payload in its original type: bytes, str or a JSON value."""
         return opened_payload(self.data, self.content)
 
     @property
@@ -112,7 +112,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return self.content == JSON
 
     def opened(self) -> QueueMessage:
-        """The message with its payload as it was given."""
+        """The message with its payload decoded."""
         return QueueMessage(
             self.message_id,
             self.payload,
@@ -125,7 +125,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 def opened_payload(data: bytes, content: int) -> Any:
-    """A payload as it was given, of its stored form: bytes, str or a JSON value."""
+    """A stored payload in its original type: bytes, str or a JSON value."""
     if content == TEXT:
         return data.decode()
     return msgspec.json.decode(data) if content == JSON else data
@@ -133,7 +133,7 @@ def opened_payload(data: bytes, content: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that could not be processed, and why."""
+    """A message that could not be processed, with the reason."""
 
     message: QueueMessage
     reason: str
@@ -145,7 +145,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """The state of a work queue in numbers, as specification 003 lists them, and more."""
+    """The numbers of a work queue, as specification 003 lists them, and more."""
 
     queue: str
     depth: int
@@ -171,7 +171,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """A message that a consumer holds: since when (None after a restart of the broker), and until when."""
+    """A message that a consumer holds: delivered at (None after a restart of the broker), and held until."""
 
     message_id: str
     retry_count: int
@@ -195,7 +195,7 @@ class QueueConsumer:
 
 
 def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Batch:
-    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
+    """Check every message and convert them to the form of the log; one bad message refuses them all."""
     stored: list[StoredMessage] = []
     total, index, common, is_plain = 0, 0, -1, True
     producers: list[tuple[str, int] | None] | None = None
@@ -240,13 +240,13 @@ def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Bat
             raise
         if isinstance(error, InvalidPriority):
             error.add_note(f"it is messages[{index}]")
-            raise  # it shows the value, and programs know it by its type
+            raise  # the text shows the value, and programs recognize it by its type
         raise InvalidArgument(f"messages[{index}]: {error}", hint=error.hint) from None
     return Batch(stored, total, common if is_plain else None, False, producers)
 
 
 def _deliver_at(message: NewMessage, now: int) -> int:
-    """Before which instant a message with a delay or a delivery time is not delivered."""
+    """The time before which a message with a delay or a delivery time is not delivered."""
     if message.delay is None:
         return instant(message.deliver_at, "deliver_at")
     if message.deliver_at is not None:
@@ -262,7 +262,7 @@ def _text(payload: str) -> bytes:
 
 
 def _check_headers(headers: object) -> tuple[dict[str, str], int]:
-    """A copy of the headers and their size in bytes. Any names and values, whatever Google's attributes allow."""
+    """A copy of the headers and their size in bytes. Any names and values are allowed, other than in Google's attributes."""
     if not isinstance(headers, Mapping):
         raise InvalidArgument.of("headers", headers, "a mapping of str to str")
     size, copy = 0, dict[str, str]()
@@ -281,7 +281,7 @@ def _check_headers(headers: object) -> tuple[dict[str, str], int]:
 
 
 def _json(payload: object) -> bytes:
-    """The payload as JSON, only if it comes back the same."""
+    """The payload as JSON, only if decoding returns the same value."""
     wanted = "bytes, str, or a JSON value (None, bool, int, float, list, dict with str keys)"
     try:
         data = msgspec.json.encode(payload)
@@ -294,6 +294,6 @@ def _json(payload: object) -> bytes:
 
 
 def task_name(payload: object) -> str:
-    """The task that a payload calls; empty if it is no call of a task."""
+    """The name of the task that a payload calls; empty if it is not a call of a task."""
     name = payload.get("task") if isinstance(payload, dict) and "v" in payload else None
     return name if isinstance(name, str) else ""

@@ -15,7 +15,7 @@ SNAPSHOTS = "snapshots"
 SCHEMAS = "schemas"
 
 DELETED_TOPIC = "_deleted-topic_"
-"""What a subscription or snapshot shows in place of a topic that was deleted."""
+"""The topic that a subscription or snapshot shows after its topic was deleted."""
 DELETED_SCHEMA = "_deleted-schema_"
 
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-_.:]{0,254}", re.ASCII)
@@ -37,9 +37,9 @@ class Name:
         return f"projects/{self.project}/{self.kind}/{self.id}"
 
 
-@lru_cache(maxsize=8192)  # every call names its topic or subscription, and they are few
+@lru_cache(maxsize=8192)  # every call names its topic or subscription, and there are few of them
 def parse(text: str, kind: str, field: str) -> Name:
-    """The name in a request's field, which must be that of a resource of this kind."""
+    """Parse a name in a request's field; it must be a resource of this kind."""
     match text.split("/"):
         case ["projects", project, found, id_] if found == kind:
             if not _PROJECT.fullmatch(project):
@@ -51,7 +51,7 @@ def parse(text: str, kind: str, field: str) -> Name:
 
 
 def parse_any(text: str, field: str) -> Name:
-    """The name of a resource of whichever kind, as the calls about permissions take it."""
+    """Parse a name of any kind, as in the calls about permissions."""
     parts = text.split("/")
     if len(parts) == 4 and parts[2] in {TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS}:
         return parse(text, parts[2], field)
@@ -59,7 +59,7 @@ def parse_any(text: str, field: str) -> Name:
 
 
 def parse_project(text: str, field: str) -> str:
-    """The project in `projects/{project}`."""
+    """The project of `projects/{project}`."""
     prefix, _, project = text.partition("/")
     if prefix != "projects" or not _PROJECT.fullmatch(project):
         raise InvalidArgument.of(field, text, f"a name of the form projects/PROJECT, with {_PROJECT_RULE}")
@@ -80,12 +80,12 @@ def check_revision(revision: str, field: str) -> str:
 
 
 def child(project: str, kind: str, id_: str, field: str) -> Name:
-    """The name of a resource whose id alone is given."""
+    """The name of a resource of which only the id is given."""
     if not _ID.fullmatch(id_):
         raise InvalidArgument.of(field, id_, _ID_RULE)
     return Name(project, kind, id_)
 
 
 def assigned(project: str, kind: str, entropy: bytes) -> Name:
-    """The name of a resource that came without one; `entropy` makes it unlike any other."""
+    """A name for a resource without one; `entropy` makes it unique."""
     return Name(project, kind, f"{kind.removesuffix('s')}-{entropy.hex()}")

@@ -1,4 +1,4 @@
-"""What the broker reads of the resources that are stored beside its own settings: schemas and transforms.
+"""Schemas and transforms as they are stored, beside the broker's own settings.
 
 Topics, subscriptions and schemas are stored in the form that Google's API defines for them, in the wire format of protobuf. The
 broker needs a few of their fields and reads those itself: a program without schemas and transforms needs no protobuf.
@@ -16,22 +16,22 @@ from penstock.errors import InvalidArgument
 from penstock.values.subscription import SubscriptionSpec
 
 IAM_PREFIX = "iam:"
-"""In front of a resource's name: the name of the document that holds its access policy."""
+"""The prefix that makes a resource's name the name of the document with its access policy."""
 SCHEMA_PREFIX = "schema:"
-"""In front of a schema's name: the name of the document that holds its revisions."""
+"""The prefix that makes a schema's name the name of the document with its revisions."""
 DELETED_SCHEMA = "_deleted-schema_"
-"""What a topic shows in place of a schema that was deleted."""
+"""The schema that a topic shows after its schema was deleted."""
 ENCODINGS = {1: "JSON", 2: "BINARY"}
 KINDS = {1: "PROTOCOL_BUFFER", 2: "AVRO"}
 
 _ACTIVE = 1
-"""The state of a topic that works."""
+"""The state of a topic in working order."""
 _VARINT, _DELIMITED, _GROUP = 0, 2, 3
 _SIZES = {1: 8, 5: 4}
 
 
 class Script(msgspec.Struct, frozen=True):
-    """One function of JavaScript that messages pass through."""
+    """A JavaScript function that messages pass through."""
 
     code: str
     function_name: str
@@ -39,7 +39,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class SchemaUse(msgspec.Struct, frozen=True):
-    """The schema of a topic, how its messages are written, and which revisions it accepts; an empty id leaves that end open."""
+    """The schema of a topic, the encoding of its messages, and the accepted revisions; an empty id leaves that end open."""
 
     schema: str
     encoding: str
@@ -48,24 +48,24 @@ class SchemaUse(msgspec.Struct, frozen=True):
 
 
 class TopicForm(msgspec.Struct, frozen=True):
-    """What messages that are published to a topic must pass."""
+    """The checks and transforms of messages that are published to a topic."""
 
     schema: SchemaUse | None = None
     scripts: tuple[Script, ...] = ()
 
     @property
     def has_rules(self) -> bool:
-        """Whether there is anything to pass."""
+        """Whether there is a schema or a transform."""
         return self.schema is not None or bool(self.scripts)
 
 
 class SubscriptionForm(msgspec.Struct, frozen=True):
-    """What a subscription asks of its deliveries."""
+    """The delivery settings of a subscription."""
 
     push_endpoint: str = ""
-    """Where they go; empty: consumers pull."""
+    """The push endpoint; empty: consumers pull."""
     scripts: tuple[Script, ...] = ()
-    """The functions that they pass; none that is disabled."""
+    """The transforms that are enabled."""
 
 
 class SchemaRevision(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class SchemaRevision(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def topic_form(spec: bytes) -> TopicForm:
-    """What a stored topic says."""
+    """Decode a stored topic."""
     topic = _Form(spec)
     uses = [SchemaUse(use.text(1), ENCODINGS.get(use.number(2), ""), use.text(3), use.text(4)) for use in topic.forms(6)]
     return TopicForm(uses[-1] if uses else None, _scripts(topic.forms(13)))
@@ -89,7 +89,7 @@ def topic_form(spec: bytes) -> TopicForm:
 
 @lru_cache(maxsize=4096)
 def subscription_form(spec: bytes) -> SubscriptionForm:
-    """What the stored settings of a subscription say."""
+    """Decode the stored settings of a subscription."""
     subscription = _Form(msgspec.msgpack.decode(spec, type=SubscriptionSpec).form)
     endpoint = next((found for config in subscription.forms(4) if (found := config.text(1))), "")
     return SubscriptionForm(endpoint, tuple(one for one in _scripts(subscription.forms(25)) if not one.disabled))
@@ -105,7 +105,7 @@ def schema_revisions(body: bytes) -> tuple[SchemaRevision, ...]:
 
 
 def stored_revisions(revisions: Iterable[SchemaRevision]) -> bytes:
-    """What is stored of a schema; the opposite of `schema_revisions`."""
+    """Encode the revisions of a schema; the inverse of `schema_revisions`."""
     numbers = {kind: number for number, kind in KINDS.items()}
     return b"".join(
         _message(
@@ -121,7 +121,7 @@ def stored_revisions(revisions: Iterable[SchemaRevision]) -> bytes:
 
 
 def stored_topic(name: str, use: SchemaUse, retention: int | None) -> bytes:
-    """What is stored of a topic with a schema; `retention` is in microseconds."""
+    """Encode a topic with a schema; `retention` is in microseconds."""
     encodings = {encoding: number for number, encoding in ENCODINGS.items()}
     schema = _message(6, _string(1, use.schema) + _number(2, encodings[use.encoding]))
     period = b"" if retention is None else _message(8, _span(retention))
@@ -129,7 +129,7 @@ def stored_topic(name: str, use: SchemaUse, retention: int | None) -> bytes:
 
 
 def accepted_revisions(revisions: Sequence[SchemaRevision], use: SchemaUse) -> list[SchemaRevision]:
-    """The revisions that a topic accepts, the newest first; `revisions` are in the order of their commits."""
+    """The revisions that a topic accepts, newest first; `revisions` are in the order of their commits."""
     ids = [one.revision_id for one in revisions]
     for field, wanted in (("first_revision_id", use.first_revision), ("last_revision_id", use.last_revision)):
         if wanted and wanted not in ids:
@@ -148,7 +148,7 @@ def scripts_of(transforms: Iterable[bytes]) -> tuple[Script, ...]:
 
 
 def _scripts(transforms: list[_Form]) -> tuple[Script, ...]:
-    """The JavaScript among transforms; others are stored and shown, and do nothing."""
+    """The JavaScript among transforms; other kinds are stored and shown, without effect."""
     return tuple(
         Script(function.text(2), function.text(1), bool(transform.number(4)))
         for transform in transforms
@@ -157,7 +157,7 @@ def _scripts(transforms: list[_Form]) -> tuple[Script, ...]:
 
 
 class _Form:
-    """The fields of one message in the wire format of protobuf, as protobuf wrote it."""
+    """The fields of one message in the wire format of protobuf."""
 
     def __init__(self, body: bytes) -> None:
         self._numbers: dict[int, int] = {}
@@ -178,7 +178,7 @@ class _Form:
             elif kind in _SIZES:
                 at += _SIZES[kind]
             else:
-                # A group: no field that is read here is one, so it is a field that nobody knows.
+                # A group: no field that is read here is one, so the field is unknown.
                 groups += 1 if kind == _GROUP else -1
 
     def number(self, field: int) -> int:

@@ -1,4 +1,4 @@
-"""What `MessageQueue` returns: topics, subscriptions, deliveries and their state, as values."""
+"""The results of `MessageQueue`: topics, subscriptions, deliveries and numbers, as values."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class SubscriptionMetadata:
 
 
 class SubscriptionSpec(msgspec.Struct, array_like=True):
-    """What the log keeps of a subscription's settings, as they were given."""
+    """The stored settings of a subscription, as they were given."""
 
     topic: str
     options: SubscriptionOptions
     form: bytes = b""
-    """The same in the words of the API that made it, with what only that API knows of."""
+    """The same in the form of the API that created it, with the settings that only that API has."""
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` gives an empty `ack_id`."""
+    """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` returns an empty `ack_id`."""
 
     ack_id: str
     delivery_attempt: int
@@ -62,12 +62,12 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes, as a dict of your own."""
+        """The attributes, as a new dict."""
         return dict(self._stored.attributes or {})
 
     @property
     def ordering_key(self) -> str | None:
-        """The ordering key, None when there is none."""
+        """The ordering key; None if there is none."""
         return self._stored.key or None
 
     @property
@@ -77,18 +77,21 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def length(self) -> int:
-        """Bytes of data."""
+        """Bytes of the payload."""
         return len(self._stored.data)
 
     @property
     def priority(self) -> int:
-        """0–9, 9 is delivered first."""
+        """0 to 9; 9 is delivered first."""
         return self._stored.priority
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """The state of a subscription in numbers. backlog = ready + delayed + in_flight; ready includes messages behind their key."""
+    """The numbers of a subscription.
+
+    backlog = ready + delayed + in_flight; ready includes messages that wait behind their key.
+    """
 
     ready: int
     delayed: int
@@ -111,7 +114,7 @@ class SubscriptionStats:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a message is not delivered now. `reason` is None when nothing keeps it."""
+    """Why a message is not delivered now. `reason` is None if nothing prevents it."""
 
     reason: str | None
     until: datetime | None = None

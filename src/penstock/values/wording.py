@@ -1,4 +1,4 @@
-"""Values in words, the same in the terminal and in the console: counts, sizes, spans, instants, and text without tricks."""
+"""Values as text, the same in the terminal and in the console: counts, sizes, durations, times, and text made safe to print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def printable(text: str, *, keep_lines: bool = False) -> str:
-    """Text that cannot move the cursor, change colours or hide what it says, whoever wrote it."""
+    """Text that cannot move the cursor, change colours or hide its content."""
     return (_UNSHOWN_BUT_LINES if keep_lines else _UNSHOWN).sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -35,7 +35,7 @@ def span(seconds: float) -> str:
         return "-" + span(-seconds)
     if seconds == 0:
         return "0 s"
-    # What would be rounded up to the next unit is written in the next unit.
+    # A value that would round up to the next unit is written in the next unit.
     if seconds < 0.000_999_5:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.999_5:
@@ -54,5 +54,5 @@ def span(seconds: float) -> str:
 
 
 def moment(at: datetime) -> str:
-    """An instant in UTC, to the millisecond."""
+    """A time in UTC, to the millisecond."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"

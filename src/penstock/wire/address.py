@@ -1,4 +1,4 @@
-"""Addresses of servers: what people write, and the native port that belongs to it."""
+"""Addresses of servers as users write them, and the native port of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import InvalidArgument, PenstockError
 
 HTTP_PORT, NATIVE_PORT = 8085, 8087
 MAX_ANSWER = 10_000
-"""How long the answer to `GET /native` may be."""
+"""The maximum length of the answer to `GET /native`, in bytes."""
 HINT = "http://HOST:8085, https://HOST:8085, or penstock://HOST:8087 for the native port itself"
 
 NOT_HTTP = "not a Penstock server: it does not speak HTTP"
@@ -50,7 +50,7 @@ class NativePlace:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is: its HTTP port (`http`, `https`), or its native one (`penstock`, `penstocks` with TLS)."""
+    """The address of a server: its HTTP port (`http`, `https`), or its native port (`penstock`, `penstocks` with TLS)."""
 
     scheme: str
     host: str
@@ -58,7 +58,7 @@ class Address:
 
     @classmethod
     def parse(cls, server: object) -> Address:
-        """An address as people write it; without a scheme it is HTTP's."""
+        """Parse an address; without a scheme it is HTTP."""
         if not isinstance(server, str) or not server:
             raise InvalidArgument.of("server", server, "the address of a server", hint=HINT)
         try:
@@ -67,7 +67,7 @@ class Address:
         except ValueError:
             raise InvalidArgument.of("server", server, "an address with a port from 1 to 65535", hint=HINT) from None
         if parts.username is not None or parts.query or parts.fragment:
-            # What stands there may be a secret: it is not repeated.
+            # This part may be a secret, so it is not repeated.
             raise InvalidArgument(
                 f"server has more than a host and a port (the host is {parts.hostname!r}), expected the address of a server",
                 hint=f"{HINT}; a token is given as token=…, or in PENSTOCK_TOKEN",
@@ -79,7 +79,7 @@ class Address:
 
     @property
     def has_tls(self) -> bool:
-        """Whether what listens there wants TLS."""
+        """Whether the port uses TLS."""
         return self.scheme in {"https", "penstocks"}
 
     @classmethod
@@ -92,9 +92,9 @@ class Address:
         return f"{self.scheme}://{host}:{self.port}"
 
     async def native(self, tls: ssl.SSLContext | None) -> NativePlace:
-        """Where the native protocol is spoken, asked for again each time: a restart or a new owner may have moved it.
+        """The place of the native protocol, requested each time: a restart or a new owner may have moved it.
 
-        ConnectionError when what answers is no Penstock server.
+        Raises ConnectionError if the address is not of a Penstock server.
         """
         if self.scheme.startswith("penstock"):
             return NativePlace(self.port, self.has_tls)
@@ -114,11 +114,11 @@ class Address:
             raise ConnectionError("not a Penstock server: its GET /native returns no port") from None
 
     async def _get(self, path: str, tls: ssl.SSLContext | None) -> bytes:
-        """What a server answers. One question in a loop's own terms, so that it can be called off at any moment."""
+        """GET a path. It is written for asyncio, so that it can be cancelled at any moment."""
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=tls if self.has_tls else None)
         try:
             host = f"[{self.host}]" if ":" in self.host else self.host
-            # HTTP/1.0: the answer comes in one piece, and the connection ends with it.
+            # HTTP/1.0: the connection ends with the answer.
             writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{self.port}\r\nConnection: close\r\n\r\n".encode())
             answer = b""
             while len(answer) < MAX_ANSWER and not _is_whole(answer):
@@ -138,12 +138,12 @@ def _is_whole(answer: bytes) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Why a connection failed, for people."""
+    """Why a connection failed, as text for users."""
     if isinstance(error, PenstockError):
         return str(error)
     if isinstance(error, TimeoutError):
         return "it does not answer"
-    # asyncio puts the addresses it tried into the text, which say nothing to whoever wrote a name.
+    # asyncio lists the addresses that it tried, which mean nothing to users of a name.
     numbers = [error.errno] if isinstance(error, OSError) and error.errno else [int(one) for one in _ERRNO.findall(str(error))]
     if numbers and numbers[-1] > 0 and not isinstance(error, ssl.SSLError):
         text = os.strerror(numbers[-1])

@@ -38,19 +38,19 @@ VERSION = 1
 HEADER = 4
 MAX_PROBLEM = 200
 MAX_MESSAGES = 100_000
-"""Of one Publish. A frame's size alone is no bound: what is small on the wire may be large in memory."""
+"""Messages of one Publish. The size of a frame alone is no bound: a small frame may become large in memory."""
 MAX_RECEIPTS = 1_000_000
-"""Of one Settle or Open."""
+"""Receipts of one Settle or Open."""
 MAX_VERDICTS = 100_000
 """Nacks and deadlines of one Settle."""
 MAX_ERROR_CHARACTERS = 1_000
-"""Of the error of a Nack; a longer text is cut."""
+"""Characters of the error of a Nack; a longer text is cut."""
 
 JSON_TEXT = 1
-"""The extension type of a payload that MessagePack has no form for."""
+"""The extension type of payloads that MessagePack cannot represent."""
 
 TOPIC, QUEUE = 0, 1
-"""What a Publish or an Open names: a topic (an Open: a subscription), or a work queue."""
+"""The kind of name in a Publish or an Open: a topic (in an Open: a subscription), or a work queue."""
 
 _OFFSET_BITS, _ATTEMPT_BITS, _EPOCH_BITS = 40, 12, 12
 _ATTEMPT_MASK, _EPOCH_MASK = (1 << _ATTEMPT_BITS) - 1, (1 << _EPOCH_BITS) - 1
@@ -58,7 +58,7 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
 
 class Leased(Protocol):
-    """A delivery that is written to the wire."""
+    """A delivery that can be written to the wire."""
 
     @property
     def offset(self) -> int: ...  # as in `Delivery`
@@ -74,35 +74,35 @@ Receipts: TypeAlias = Annotated[list[int], msgspec.Meta(max_length=MAX_RECEIPTS)
 
 
 def receipt(offset: int, attempt: int, epoch: int) -> int:
-    """The number of one delivery, for its consumer."""
+    """The number that identifies a delivery for its consumer."""
     return ((epoch & _EPOCH_MASK) << _ATTEMPT_BITS | attempt & _ATTEMPT_MASK) << _OFFSET_BITS | offset
 
 
 def offset_of(receipt: int) -> int:
-    """The offset of the message of a delivery."""
+    """The offset of a delivery's message."""
     return receipt & _OFFSET_MASK
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False):
-    """Anything on the wire. Later versions may add fields at the end, which are then ignored here."""
+    """A frame. Later versions may add fields at the end, which older ones ignore."""
 
 
 # ── what a client says ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Hello(Frame, tag=0):
-    """The first frame. `project` None: that of the token, or the server's default."""
+    """The first frame. If `project` is None, it is the project of the token, or the server's default."""
 
     call: int
     version: int
     token: str | None = None
     project: str | None = None
     client: str = ""
-    """What the client calls itself, for logs."""
+    """The client's name for itself, for logs."""
 
 
 class Call(Frame, tag=1):
-    """Run an operation by its name; the arguments by theirs."""
+    """Run an operation by its name, with arguments by name."""
 
     call: int
     operation: str
@@ -110,17 +110,17 @@ class Call(Frame, tag=1):
 
 
 class Publish(Frame, tag=2):
-    """Publish to a topic. `origin` makes it idempotent: the same again returns the first ids and adds nothing."""
+    """Publish to a topic. `origin` makes it idempotent: a repeat returns the first ids and stores nothing."""
 
     call: int
     topic: str
     messages: Annotated[list[Message], msgspec.Meta(max_length=MAX_MESSAGES)]
     origin: tuple[str, int] | None = None
-    """(producer, sequence); the batch as a whole is known by it."""
+    """(producer, sequence), which identifies the whole batch."""
 
 
 class Enqueue(Frame, tag=3):
-    """Publish to a work queue; otherwise as Publish."""
+    """Publish to a work queue, otherwise like Publish."""
 
     call: int
     queue: str
@@ -129,24 +129,24 @@ class Enqueue(Frame, tag=3):
 
 
 class Limits(msgspec.Struct, array_like=True, frozen=True):
-    """How much a stream may hold unsettled, and for how long."""
+    """The limits of the unsettled messages of a stream."""
 
     max_messages: int
     max_bytes: int
     ack_deadline: float
     """Seconds of each lease."""
     allow_excess: bool = False
-    """Finish a batch that goes beyond the limits, instead of cutting it."""
+    """Deliver a batch whole even if it exceeds the limits."""
     is_paused: bool = False
     ordering_window: int = 1
-    """How many messages of one ordering key it may hold."""
+    """Messages of one ordering key that it may hold."""
 
 
 class Open(Frame, tag=4):
-    """Begin a stream. `consumer` names the holder of the messages: streams that share it share its limits.
+    """Open a stream. `consumer` names the holder of the messages: streams with the same consumer share its limits.
 
-    `held` are receipts that the consumer still holds from before, when it comes back: everything else that it was sent, and
-    did not get, is released at once. None: it has not been here before.
+    `held` are the receipts that a reconnecting consumer still holds: everything else that was sent to it, and did not arrive, is
+    released at once. None: it was not connected before.
     """
 
     call: int
@@ -159,7 +159,7 @@ class Open(Frame, tag=4):
 
 
 class Settle(Frame, tag=5):
-    """End deliveries of a stream, or give them another deadline. `call` 0 asks for no answer."""
+    """Settle deliveries of a stream, or change their deadlines. With `call` 0 there is no answer."""
 
     call: int
     stream: int
@@ -168,52 +168,55 @@ class Settle(Frame, tag=5):
     deadlines: Annotated[list[tuple[Receipts, float]], msgspec.Meta(max_length=MAX_VERDICTS)] = []
     """Receipts, and seconds from now; 0 releases."""
     begun: Receipts = []
-    """Somebody has started to work on these: should the consumer be lost, the try counts."""
+    """A handler has started on these: if the consumer is lost, the attempt counts."""
 
 
 class Nack(msgspec.Struct, array_like=True, gc=False):
-    """A delivery that failed. Without `requeue` it goes to the dead letters; `delay` (seconds) replaces the retry policy's."""
+    """A failed delivery. Without `requeue` it is dead-lettered; `delay` (seconds) replaces the retry policy's."""
 
     receipt: int
     requeue: bool = True
     error: str | None = None
     delay: float | None = None
     unseen: bool = False
-    """Nobody has seen it: it returns as if it had not been delivered, and the attempt does not count."""
+    """No handler has seen it: it is requeued, and the attempt does not count."""
 
 
 class Adjust(Frame, tag=6):
-    """Give a stream other limits, or pause it."""
+    """Change the limits of a stream, or pause it."""
 
     stream: int
     limits: Limits
 
 
 class Close(Frame, tag=7):
-    """End a stream. What its consumer still holds returns when its last stream is closed, unless `keep`."""
+    """Close a stream. When a consumer's last stream is closed, its messages are released, unless `keep` is set."""
 
     stream: int
     keep: bool = False
 
 
 class Ping(Frame, tag=8):
-    """Ask for a sign of life."""
+    """Request an answer, to see whether the server is alive."""
 
     call: int
 
 
 class Cancel(Frame, tag=9):
-    """Nobody waits for the answer to a call any more. What it leased, or leases, is released. There is no answer to this."""
+    """Cancel a call: the client does not wait for its answer any more. Messages that it leases are released.
+
+    There is no answer.
+    """
 
     call: int
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
-    """As much of a request as can be read where the rest cannot."""
+    """The part of a request that can be read if the rest is invalid."""
 
     kind: int
     number: int = 0
-    """Its call; of Adjust and Close, which have none, the stream."""
+    """Its call; for Adjust and Close, which have none, the stream."""
 
 
 Request: TypeAlias = Hello | Call | Publish | Enqueue | Open | Settle | Adjust | Close | Ping | Cancel
@@ -240,7 +243,7 @@ class Refused(Frame, tag=1):
 
 
 class Body(msgspec.Struct, array_like=True, gc=False):
-    """A message as it is delivered."""
+    """The content of a delivered message."""
 
     publish_at: int
     data: bytes
@@ -262,7 +265,7 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, offset: int, attempt: int, epoch: int, message: StoredMessage) -> Delivery:
-        """A stored message as it is delivered."""
+        """The content of a stored message."""
         body = Body(
             message.publish_at,
             message.data,
@@ -284,7 +287,7 @@ class Delivered(Frame, tag=2):
 
 
 class Ended(Frame, tag=3):
-    """A stream is over: it was closed, or, with a reason, it failed. `reason` etc. are as in Refused."""
+    """A stream has ended: it was closed or, if there is a reason, it failed. `reason` etc. are as in Refused."""
 
     stream: int
     reason: str | None = None
@@ -294,7 +297,7 @@ class Ended(Frame, tag=3):
 
 
 class Leaving(Frame, tag=4):
-    """The server stops: come back in a moment. What runs is still answered."""
+    """The server stops: reconnect in a moment. Running requests are still answered."""
 
 
 Answer: TypeAlias = Done | Refused | Delivered | Ended | Leaving
@@ -314,7 +317,7 @@ class Opened(msgspec.Struct):
     """The answer to Open."""
 
     queue: int
-    """The number of the subscription or queue: another one after it was deleted and made again."""
+    """The number of the subscription or queue; it differs after the resource was deleted and created again."""
     stream: int
     """The number of the topic's or queue's log, which is part of every message's id."""
     max_attempts: int | None
@@ -323,7 +326,7 @@ class Opened(msgspec.Struct):
 
 
 class Settled(msgspec.Struct, array_like=True):
-    """The answer to Settle: receipts that were not live any more."""
+    """The answer to Settle: the receipts that were not leased any more."""
 
     failed: list[int] = []
 
@@ -332,7 +335,7 @@ class Settled(msgspec.Struct, array_like=True):
 
 
 def extension(code: int, data: memoryview) -> object:
-    """What an extension type of MessagePack stands for."""
+    """Decode an extension type of MessagePack."""
     return msgspec.json.decode(data) if code == JSON_TEXT else msgspec.msgpack.Ext(code, bytes(data))
 
 
@@ -346,7 +349,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueErro
 
 
 def encode(value: object) -> bytes:
-    """A value as bytes; InvalidArgument for what the wire has no form for, such as half a character."""
+    """Encode a value; InvalidArgument for values that cannot be represented, such as half a character."""
     try:
         try:
             return _encoder.encode(value)
@@ -357,7 +360,7 @@ def encode(value: object) -> bytes:
 
 
 def _with_json_text(value: Any) -> Any:
-    """A value whose JSON payloads are text, in which integers may have any size, and which adds no levels of nesting."""
+    """The same value with JSON payloads as text: integers may have any size, and nesting adds no levels."""
     match value:
         case NewMessage(payload=payload) | QueueMessage(payload=payload) if not isinstance(payload, _NO_JSON):
             return msgspec.structs.replace(value, payload=msgspec.msgpack.Ext(JSON_TEXT, msgspec.json.encode(payload)))
@@ -371,37 +374,37 @@ def _with_json_text(value: Any) -> Any:
 
 
 def framed(body: object) -> bytes:
-    """A frame on the wire."""
+    """Encode a frame."""
     data = encode(body)
     return len(data).to_bytes(HEADER, "little") + data
 
 
 def done(call: int, result: object = None) -> bytes:
-    """An answer on the wire."""
+    """Encode the answer to a call."""
     return framed(Done(call, msgspec.Raw(encode(result))))
 
 
 def refused(call: int, error: PenstockError) -> bytes:
-    """An error as the answer to a call."""
+    """Encode an error as the answer to a call."""
     return framed(Refused(call, *_error_fields(error)))
 
 
 def ended(stream: int, error: PenstockError | None) -> bytes:
-    """The end of a stream."""
+    """Encode the end of a stream."""
     return framed(Ended(stream) if error is None else Ended(stream, *_error_fields(error)))
 
 
 def call_in(body: bytes) -> int:
-    """The call of a request that cannot be read, 0 where it has none; InvalidArgument for what is no frame at all."""
+    """The call of an unreadable request, 0 if it has none; InvalidArgument if it is not a frame at all."""
     try:
         head = _decode_head(body)
     except UNREADABLE as error:
-        raise InvalidArgument(f"this is no frame: {str(error)[:MAX_PROBLEM]}") from None
+        raise InvalidArgument(f"not a frame: {str(error)[:MAX_PROBLEM]}") from None
     return head.number if head.kind not in _CALLLESS else 0
 
 
 def delivered(stream: int, leases: Iterable[Leased]) -> bytes:
-    """Deliveries on the wire."""
+    """Encode deliveries."""
     deliveries = []
     for lease in leases:
         message = lease.message
@@ -420,7 +423,7 @@ def delivered(stream: int, leases: Iterable[Leased]) -> bytes:
 
 
 def error_in(frame: Refused | Ended) -> PenstockError:
-    """The error that a frame carries: its type by its `reason`, or, where that is not known here, its text."""
+    """The error in a frame: its class by its `reason` or, if that is unknown here, by its code, with its text."""
     return from_wire(frame.reason or "", frame.fields, frame.text, frame.hint)
 
 
@@ -434,16 +437,16 @@ def _error_fields(error: PenstockError) -> tuple[str, list[Any], str | None, str
 
 
 class Inbox:
-    """What arrived on a connection: bytes in, bodies of frames out."""
+    """The incoming side of a connection: takes bytes, returns bodies of frames."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._buffer = bytearray()
         self._wanted = HEADER
-        """How much must be there for the next frame to be whole, as far as that is known."""
+        """The bytes needed for the next whole frame, as far as known."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what arrived; gives every body that is complete. InvalidArgument for a frame beyond the limit."""
+        """Take the bytes that arrived; returns the complete bodies. InvalidArgument for a frame beyond the limit."""
         buffer = self._buffer
         if buffer:
             buffer += data

@@ -1,4 +1,4 @@
-"""One request to the HTTP port of a server, and what an answer that is an error means."""
+"""One request to the HTTP port of a server, and the errors that its answers stand for."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, 
 from penstock.wire.address import NOT_HTTP, Address, split_servers, text_of
 
 MAX_ANSWER = 10_000
-"""How long the body of an error may be."""
+"""The maximum length of the body of an error, in bytes."""
 
 
 @contextmanager
 def answer(
     server: str, path: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, seconds: float
 ) -> Iterator[HTTPResponse]:
-    """What a server answers to a GET, with the body still to be read; `seconds` is the limit of each wait for it.
+    """The answer to a GET, with the body unread; `seconds` is the limit of each wait for it.
 
     Nodes of a cluster (`http://a:8085,http://b:8085`) are tried in turn.
 
     Raises:
-        InvalidArgument: the address is none, or that of the native port.
+        InvalidArgument: the address is invalid, or that of the native port.
         ServerUnreachable: no connection, or no answer.
-        Unauthenticated, Unavailable, FailedPrecondition: what the server answered instead.
+        Unauthenticated, Unavailable, FailedPrecondition: the server answered with an error.
     """
     servers = split_servers(server)
     for one in servers:
         if Address.parse(one).scheme not in {"http", "https"}:
             raise InvalidArgument.of("server", one, "the address of the HTTP port", hint="http://HOST:8085")
     if token is not None and not (token.isascii() and token.isprintable()):
-        raise Unauthenticated("that is not a token of penstock")
+        raise Unauthenticated("this is not a Penstock token")
     with ExitStack() as stack:
         yield _first(stack, [partial(_answer, one, path, token, tls, seconds) for one in servers])
 

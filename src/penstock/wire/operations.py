@@ -1,8 +1,8 @@
-"""The operations of the native protocol: what a client may ask, and how arguments and results are written.
+"""The operations of the native protocol: what clients may call, and how arguments and results are encoded.
 
 `Operations` is the whole list. A client names one of its methods, `link.call(Operations.pull, "billing", 10)`. The signature is
-also the wire format: arguments are a map by name, a result is of the type that is returned. `penstock.api.operations` implements
-the list; a test compares both, signature by signature.
+also the wire format: arguments are a map by name, the result has the return type. `penstock.api.operations` implements the list;
+a test compares both, signature by signature.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ QUESTIONS = (
     *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
     *("subscription_stats", "queue_stats", "queue_consumers", "dead_letter"),
 )
-"""Operations that begin like this change nothing: a client that loses its connection asks again."""
+"""Operations with these prefixes change nothing: a client that loses its connection repeats them."""
 
 
 class Operations(Protocol):
-    """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
+    """The operations of one caller on one project. Names are relative to the project, or `projects/P/topics/N` in full."""
 
     # ── topics, subscriptions, messages ──────────────────────────────────────────────────────────────────────────────
 
     async def create_topic(
         self, topic: str, retention: float | None = None, schema: str | None = None, encoding: str = "JSON"
     ) -> TopicMetadata:
-        """Create a topic. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
+        """Create a topic.
 
-        `schema`: what every message must fit, written as `encoding` says (JSON or BINARY).
+        `retention`: seconds for which messages are kept for a seek, also when all subscriptions have acked them.
+
+        `schema`: the schema of all messages, encoded as `encoding` says (JSON or BINARY).
         """
 
     async def get_topic(self, topic: str) -> TopicMetadata:
@@ -62,7 +64,10 @@ class Operations(Protocol):
         """Delete a topic; its subscriptions are detached."""
 
     async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
-        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
+        """Publish messages, all or none; returns their ids once they are durable.
+
+        A repeat with the same `origin` adds nothing.
+        """
 
     async def enqueue(self, queue: str, messages: list[NewMessage], origin: tuple[str, int] | None = None) -> list[str]:
         """Publish messages to a work queue, all or none; otherwise as `publish`."""
@@ -109,31 +114,31 @@ class Operations(Protocol):
         """Set deadlines to `seconds` from now; 0 requeues the messages. Returns the ids that were not leased any more."""
 
     async def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
-        """Keep a subscription's position under a name."""
+        """Create a snapshot of a subscription's position."""
 
     async def list_snapshots(self) -> list[SnapshotInfo]:
         """The snapshots of the project."""
 
     async def delete_snapshot(self, snapshot: str) -> None:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first, as far back as the event log reaches.
+        """The events of a message, oldest first, as far back as the event log reaches.
 
-        It is known by the broker's id for it, or by the id that it gives itself to a router.
+        It is found by the broker's id, or by the id that it has for a router.
         """
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None if it is not in the subscription."""
 
     async def explain_backlog(self, subscription: str, limit: int = 20) -> list[Unsettled]:
-        """The oldest messages that a subscription has not settled, and what keeps each."""
+        """The oldest unsettled messages of a subscription, and what each waits for."""
 
     async def explain_queue(self, queue: str, limit: int = 20) -> list[Unsettled]:
-        """The oldest messages that a work queue has not settled, and what keeps each."""
+        """The oldest unsettled messages of a work queue, and what each waits for."""
 
     async def explain_task(self, queue: str, message_id: str) -> Explanation | None:
-        """Why a message of a work queue is not delivered now; None when it is not in the queue."""
+        """Why a message of a work queue is not delivered now; None if it is not in the queue."""
 
     async def overview(self) -> Overview:
         """Every topic, subscription and queue that the caller may read, in numbers."""
@@ -199,7 +204,7 @@ class Operations(Protocol):
         """The message that would be consumed next."""
 
     async def purge_queue(self, queue: str) -> int:
-        """Remove everything that waits; returns how many."""
+        """Remove all messages that are not leased; returns how many."""
 
     async def pause_queue(self, queue: str) -> None:
         """Pause delivery until it is resumed."""
@@ -211,16 +216,16 @@ class Operations(Protocol):
         """The ids of the dead letters of a queue, oldest first."""
 
     async def dead_letters(self, queue: str, message_ids: list[str]) -> list[DeadLetter]:
-        """The dead letters of these ids that are there, in their order, as many as an answer holds: ask again for the rest."""
+        """The dead letters with these ids, in this order, as many as fit into an answer: call again for the rest."""
 
     async def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back into its queue."""
 
     async def redrive_dead_letters(self, queue: str, limit: int | None = None, message_ids: list[str] | None = None) -> int:
-        """Put dead letters back, all or these, oldest first; returns how many."""
+        """Put dead letters back into the queue, all or these, oldest first; returns how many."""
 
     async def purge_dead_letters(self, queue: str, message_ids: list[str] | None = None) -> int:
-        """Empty the list of dead letters, or take these from it; returns how many."""
+        """Remove all dead letters of a queue, or these; returns how many."""
 
     # ── schemas ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,18 +245,18 @@ class Operations(Protocol):
         """Add a revision that is compatible with the newest one."""
 
     async def delete_schema(self, schema: str) -> None:
-        """Forget a schema; topics that use it refuse messages from then on."""
+        """Delete a schema; topics that use it refuse messages from then on."""
 
     async def validate_schema(self, kind: str, definition: str) -> None:
-        """InvalidArgument for a definition that could not be stored."""
+        """Raise InvalidArgument for an invalid definition."""
 
     async def validate_message(self, schema: str, data: bytes, encoding: str) -> None:
-        """InvalidArgument for a message that does not fit the newest revision of a schema."""
+        """Raise InvalidArgument for a message that does not match the newest revision of a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How one operation is written."""
+    """How one operation is encoded."""
 
     name: str
     parameters: tuple[str, ...]
@@ -261,7 +266,7 @@ class Operation:
 
 @cache
 def operation(name: str) -> Operation:
-    """An operation by its name; Unimplemented when there is none."""
+    """The operation of that name; Unimplemented if there is none."""
     method = getattr(Operations, name, None) if not name.startswith("_") else None
     if not inspect.iscoroutinefunction(method):
         raise Unimplemented(f"operation {name[:80]!r} is not known here", hint="client and server may be of different versions")

@@ -1,4 +1,4 @@
-"""Where a message is, in words: what keeps it, how it ended, and what to do about a backlog."""
+"""Where a message is, as text: what it waits for, how it ended, and what to do about a backlog."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class State:
     dead: int
     discarded: int
     unburied: int = 0
-    """How often a message should have been dead-lettered, and nobody would have received it."""
+    """How often a message could not be dead-lettered, because no subscription would have received it."""
 
 
 def kept_by(why: Explanation, now: datetime, consumer: str | None = None) -> str:
-    """What keeps an unsettled message from being delivered."""
+    """Why an unsettled message is not delivered."""
     until = f" until {moment(why.until)} (in {span((why.until - now).total_seconds())})" if why.until is not None else ""
     match why.reason:
         case "leased":
@@ -70,7 +70,7 @@ def kept_by(why: Explanation, now: datetime, consumer: str | None = None) -> str
 
 
 def ended_by(last: TraceEvent | None) -> str:
-    """How a message that is settled came to its end, told by its last event in that place."""
+    """How a message was settled in a place, by its last event there."""
     if last is None:
         return NOT_HERE
     at, detail = moment(last.at), {key: printable(value) for key, value in last.detail.items()}
@@ -95,7 +95,7 @@ def _reason(detail: dict[str, str]) -> str:
 
 
 def details(event: TraceEvent) -> Iterator[str]:
-    """Further facts. An instant is given as its distance from the event."""
+    """The details of an event. Times are shown relative to the event."""
     for key, value in event.detail.items():
         if key == "duration" and value.isdecimal():
             yield f"took {span(int(value) / SECOND)}"
@@ -110,7 +110,7 @@ def died_of(reason: str) -> str:
 
 
 def advice(name: str, state: State, oldest: Sequence[Unsettled], *, is_queue: bool = False) -> Iterator[str]:
-    """What a person might do, most likely causes first."""
+    """What to do about a backlog, most likely causes first."""
     reasons: dict[str | None, list[Unsettled]] = defaultdict(list)
     for one in oldest:
         reasons[one.explanation.reason].append(one)

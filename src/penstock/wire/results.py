@@ -1,4 +1,4 @@
-"""What operations return, beyond what the in-process faces know already."""
+"""The results of operations that are not among the values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.wire.frames import Delivery, Opened
 
 
 class Pulled(msgspec.Struct):
-    """What one pull brought."""
+    """The result of a pull."""
 
     opened: Opened
     deliveries: list[Delivery] = msgspec.field(name="parcels")
@@ -23,9 +23,9 @@ class TopicSettings(msgspec.Struct, frozen=True):
     """The settings of a topic."""
 
     retention: float | None = None
-    """Seconds for which messages stay for a seek, also when everybody has acked them."""
+    """Seconds for which messages are kept for a seek, also when all subscriptions have acked them."""
     schema: str | None = None
-    """What every message must fit, written as `encoding` says (JSON or BINARY)."""
+    """The schema of all messages, encoded as `encoding` says (JSON or BINARY)."""
     encoding: str | None = None
 
 
@@ -35,9 +35,9 @@ class TraceEvent(msgspec.Struct):
     at: datetime
     kind: str
     topic: str | None = None
-    """The topic or queue that the message is in."""
+    """The topic or queue of the message."""
     subscription: str | None = None
-    """The subscription or queue that the event happened in."""
+    """The subscription or queue of the event."""
     attempt: int | None = None
     consumer: str | None = None
     detail: dict[str, str] = {}
@@ -46,7 +46,7 @@ class TraceEvent(msgspec.Struct):
 
 
 class Unsettled(msgspec.Struct):
-    """A message that a subscription has not settled, and what keeps it (`reason` None: nothing)."""
+    """An unsettled message of a subscription, and what it waits for (`reason` None: nothing)."""
 
     message_id: str
     publish_time: datetime
@@ -81,23 +81,23 @@ class Overview(msgspec.Struct):
 
     at: datetime
     topics: dict[str, int]
-    """How many messages were ever published to each."""
+    """Messages ever published to each."""
     subscriptions: list[SubscriptionState]
     queues: list[QueueStats]
 
 
 class ServerInfo(msgspec.Struct):
-    """What answers."""
+    """The version and health of a server."""
 
     version: str
     is_durable: bool
     now: datetime
     project: str
     problem: str | None
-    """What is wrong with its disk; None when all is well."""
+    """The problem of its disk; None if there is none."""
     started: datetime | None = None
     log_api: bool | None = None
-    """Whether it serves the log to Spark and others; None: it does not say, or it is not a server."""
+    """Whether it serves the log API, to Spark and others; None: unknown, or it is not a server."""
 
 
 class SchemaInfo(msgspec.Struct, frozen=True):

@@ -229,7 +229,7 @@ def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> Non
         (
             {"hub_jwt_issuer": "me"},
             {},
-            "--hub-jwt-issuer is set, and there is no key to check tokens with | set one of",
+            "--hub-jwt-issuer is set, but there is no key to check tokens with | set one of",
         ),
         ({}, {"PENSTOCK_HUB_JWT_AUDIENCE": "me"}, "PENSTOCK_HUB_JWT_AUDIENCE is set, and there is no key"),
         ({"hub_jwt_max_age": "1h"}, {}, "--hub-jwt-max-age is set, and there is no key"),
@@ -296,7 +296,7 @@ def test_listening_beyond_this_machine_needs_tokens_or_a_word(subtests: pytest.S
         with subtests.test(host=host):
             said = refusal({"host": host}, {})
 
-            assert said.startswith(f"--host is {host!r}: anybody who can reach this server")
+            assert said.startswith(f"--host is {host!r}: all clients that reach this server")
             assert "--auth token" in said
             assert "--insecure" in said
             assert load({"host": host, "auth": "token"}, {})[0].host == host

@@ -135,7 +135,7 @@ def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, subtests: pytest.Su
         ("function f(m) {}", "f;f", "function_name is"),
         ("function f(m) {}", "x" * 257, "function_name is"),
         ("function f(m) {}", None, "function_name is None"),
-        ("function f(m) {}", "while", "while is a word that no function can be called by"),
+        ("function f(m) {}", "while", "while is a reserved word, which no function can have as its name"),
     ]
     for code, name, problem in rows:
         with subtests.test(code=code, name=name), pytest.raises(InvalidArgument, match=problem):

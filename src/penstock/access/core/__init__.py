@@ -1,1 +1,1 @@
-"""The rules of access, pure: no file, no clock, no randomness."""
+"""The rules of access. Pure: no file, no clock, no randomness."""

@@ -1,7 +1,7 @@
-"""The caller, and what it may do.
+"""The caller of an operation, and its permissions.
 
-The answer depends on the token and on the names in the call alone, never on what exists. So a refusal is the same for a topic
-that is there and for one that is not, and cannot be used to find out.
+The answer depends only on the token and on the names in the call, never on what exists. A refusal is the same for a topic that
+exists and for one that does not, so it cannot be used to find out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.errors import PermissionDenied
 
 
 class Verb(StrEnum):
-    """What can be done to a topic, subscription, queue, snapshot or schema. Only `read` includes another, `metrics`."""
+    """The actions on topics, subscriptions, queues, snapshots and schemas. Only `read` includes another one, `metrics`."""
 
     PUBLISH = "publish"
     CONSUME = "consume"
@@ -30,7 +30,7 @@ class Verb(StrEnum):
 
 
 class Right(StrEnum):
-    """What `consume` includes. It is not given by itself; tokens from before these needed `consume` keep them."""
+    """A part of `consume`. It cannot be granted alone; tokens made before these existed keep what they had without `consume`."""
 
     SEE = "see"
     """See the payloads of messages without consuming them."""
@@ -39,7 +39,7 @@ class Right(StrEnum):
     HOLD = "hold"
     """Keep messages of a stream in the log beyond its retention."""
     HOLD_EVENTS = "hold_events"
-    """The same for the event log, which is about all names."""
+    """The same for the event log, which has events of all names."""
 
 
 Action = Verb | Right
@@ -55,15 +55,15 @@ _ONCE_INCLUDED: dict[Action, frozenset[Action]] = {
 
 
 def once_included(verbs: Iterable[Verb]) -> frozenset[Action]:
-    """What verbs included beside themselves when tokens had no verb `metrics`."""
+    """The verbs that tokens had beside theirs before the verb `metrics` existed."""
     return frozenset(action for verb in verbs for action in _ONCE_INCLUDED.get(verb, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller. `project` None stands for every project; `patterns` are matched with the plain name inside the project.
+    """A caller. `project` is None for all projects; `patterns` are matched with names without their project.
 
-    `verbs` has all that those which were given include.
+    `verbs` contains the verbs that were granted and all that these include.
     """
 
     token_id: str
@@ -78,24 +78,24 @@ class Principal:
         object.__setattr__(self, "verbs", self.verbs | included)
 
     def may(self, verb: Action, project: str, name: str | None = None) -> bool:
-        """Whether the call is allowed. Without a name the project as a whole is meant, as for a listing."""
+        """Whether the call is allowed. Without a name, it is about the whole project, such as a listing."""
         if verb not in self.verbs or (self.project is not None and project != self.project):
             return False
         return name is None or "*" in self.patterns or _expression(self.patterns).fullmatch(name) is not None
 
     def may_everywhere(self, verb: Action) -> bool:
-        """Whether the verb is allowed for every name of every project, so that names need not be asked about one by one."""
+        """Whether the verb is allowed for every name of every project, so that single names need no check."""
         return self.project is None and verb in self.verbs and "*" in self.patterns
 
     def check(self, verb: Action, project: str, name: str | None = None, *, kind: str = "resource") -> None:
-        """Raise PermissionDenied unless the call is allowed; `kind` is the word for what is named: topic, queue, …."""
+        """Raise PermissionDenied unless the call is allowed; `kind` is topic, queue or another kind of resource."""
         if not self.may(verb, project, name):
             needed = verb if isinstance(verb, Verb) else Verb.CONSUME
             raise PermissionDenied(needed.value, f"project {project}" if name is None else f"{kind} {name} of project {project}")
 
 
 ANYONE = Principal(token_id="", project=None, verbs=frozenset(Verb))
-"""The caller of a server that asks for no tokens: may do everything."""
+"""The caller of a server without authentication: everything is allowed."""
 
 
 @lru_cache(maxsize=1024)
@@ -104,10 +104,10 @@ def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _translated(pattern: str) -> str:
-    """A glob as a regular expression: `*` is any text, `?` any character, all else itself.
+    """Translate a glob to a regular expression: `*` is any text, `?` any character, all else itself.
 
-    Every piece between two stars takes the first place that fits and never looks for another (an atomic group). That finds a
-    match whenever there is one, and keeps a pattern full of stars from taking exponential time.
+    Each piece between two stars takes its first match and is not tried elsewhere (an atomic group). This finds a match whenever
+    there is one, and a pattern with many stars does not take exponential time.
     """
     first, *rest = (".".join(map(re.escape, piece.split("?"))) for piece in pattern.split("*"))
     if not rest:

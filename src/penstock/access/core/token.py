@@ -1,8 +1,7 @@
-"""What a token is, what of it is kept, and how the file of tokens is written.
+"""Tokens: their fields, which part of the secret is stored, and the format of the token file.
 
-A secret is `pk_<id>_<random>`. The id is no secret: it names the token in listings and logs. Of the random part only the
-SHA-256 is kept. A slow hash, as for passwords, would protect nothing here: 32 random bytes cannot be guessed, however fast
-guessing is; and it would cost every call dearly.
+A secret is `pk_<id>_<random>`. The id is not secret: it names the token in listings and logs. Of the random part only the SHA-256
+is stored. A slow password hash would protect nothing here: 32 random bytes cannot be guessed, and it would make every call slow.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from penstock.errors import InvalidArgument
 
 VERSION = 1
 RULES = 2
-"""What verbs mean for tokens made now. By rules 1 `read` includes payloads and holding retention, `manage` push endpoints."""
+"""The rules for new tokens. With rules 1, `read` includes payloads and holding retention, `manage` push endpoints."""
 MAX_TOKENS = 10_000
 
 _SECRET = re.compile(r"pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}", re.ASCII)
 _PATTERN = re.compile(r"[^\s\x00-\x1f\x7f]{1,255}")
-_LAST = 7030 * 365 * DAY  # a datetime can say it
+_LAST = 7030 * 365 * DAY  # representable as a datetime
 
 
 class Secret(NamedTuple):
-    """The two parts of a secret. Its own repr shows the id alone, so that it may stand in a traceback."""
+    """The two parts of a secret. Its repr shows only the id, so that it may appear in a traceback."""
 
     token_id: str
     random: str
@@ -47,18 +46,18 @@ class Secret(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Secret | None:
-        """The parts of a secret; None when the text is none."""
+        """The parts of a secret; None if the text is not a secret."""
         found = _SECRET.fullmatch(text)
         return cls(found[1], found[2]) if found else None
 
 
 def is_token_id(text: str) -> bool:
-    """Whether this is what an id looks like."""
+    """Whether a text has the form of a token id."""
     return re.fullmatch(r"[0-9a-f]{12}", text, re.ASCII) is not None
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token as it is kept. Instants are microseconds since 1970; `expires` None: never."""
+    """A stored token. Times are microseconds since 1970; `expires` is None for tokens that do not expire."""
 
     id: str
     name: str
@@ -97,7 +96,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def advice(self) -> str | None:
-        """What to change about a token that was made under old rules and may more than its verbs say now; None: nothing."""
+        """What to change about a token of older rules that may allow more than its verbs do now; None if nothing."""
         today = Principal(self.id, self.project, frozenset(self.verbs), self.patterns)
         if self.principal == today:
             return None
@@ -109,7 +108,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
     def has_expired(self, now: int) -> bool:
-        """Whether its time is over; the instant itself is past it, as everywhere."""
+        """Whether it has expired. At the exact instant it has, as everywhere."""
         return self.expires is not None and now >= self.expires
 
 
@@ -123,7 +122,7 @@ def encode(tokens: dict[str, Token]) -> bytes:
 
 
 def decode(content: bytes) -> dict[str, Token]:
-    """The tokens by id; ValueError when this is not, whole and exactly, what `encode` writes."""
+    """The tokens by id; ValueError unless the data is exactly what `encode` writes."""
     try:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.MsgspecError, InvalidArgument, UnicodeDecodeError, RecursionError) as error:

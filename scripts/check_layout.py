@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.journal": ANY | KERNEL,
     "penstock.journal.core": PURE | PURE_KERNEL,
     "penstock.journal.sqlite*": ANY | KERNEL | {"penstock.journal", "apsw"},
+    "penstock.journal.postgres*": ANY | KERNEL | {"penstock.journal", "psycopg"},
     "penstock.journal.formats": ANY | KERNEL | {"apsw"},
     "penstock.journal.readonly": ANY | KERNEL | {"penstock.journal", "apsw"},
     "penstock.broker": ANY | KERNEL | {"penstock.journal", "penstock.schemas", "penstock.transforms"},

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from penstock.testing.server import LocalServer
+from tests.postgres_server import PostgresServer, postgres_server
 
 # No deadline and no "too slow": the machine may be busy with other tests, and pytest-timeout bounds each test as a whole.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,6 +37,13 @@ _numbers = itertools.count()
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A durable server, started on first use. Each test uses a project of its own."""
     with LocalServer(data_dir=tmp_path_factory.mktemp("shared-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, started on first use. Each test uses a database of its own."""
+    with postgres_server() as server:
         yield server
 
 

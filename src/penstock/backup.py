@@ -29,9 +29,19 @@ from penstock.errors import (
     ServerUnreachable,
     short_repr,
 )
-from penstock.journal.directory import DATABASE, FORMAT_FILE, MARK, PRIVATE, confirm, make_directory, replace_file, write_mark
+from penstock.journal.directory import (
+    DATABASE,
+    FORMAT_FILE,
+    MARK,
+    PRIVATE,
+    confirm,
+    make_directory,
+    read_file,
+    replace_file,
+    write_mark,
+)
 from penstock.journal.readonly import CHANCES, ReadOnlyJournal
-from penstock.journal.sqlite_reader import Verified
+from penstock.journal.sql_reader import Verified
 from penstock.wire.address import text_of
 from penstock.wire.http import answer
 
@@ -228,7 +238,7 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _u
             journal.close()
     marks = tokens = 0
     with _noted(problems):
-        marks = len(cursors.load(Path(path) / cursors.FILE))
+        marks = len(cursors.load(str(path), read_file(Path(path) / cursors.FILE)))
     with _noted(problems):
         tokens = len(Keyring(Path(path) / TOKENS).list())
     problems += map(str, _check_manifest(Path(path)))

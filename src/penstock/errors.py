@@ -22,6 +22,7 @@
     │   ├── AckIdsRefused          some deliveries of an exactly-once subscription are not live any more
     │   ├── BrokerClosed
     │   ├── DataDirectoryInUse
+    │   ├── LogInUse               another node owns the log in a database
     │   ├── UnsupportedFormat      the data directory is of a newer version, or has to be migrated first
     │   ├── StreamReplaced         the stream was deleted and recreated since it was read
     │   ├── OpenedBeforeFork       opened by the parent process; a child process must open its own
@@ -32,6 +33,8 @@
     │   └── ArrowUnavailable       the server has no pyarrow: its log API is off
     ├── Unavailable (14)           transient
     │   ├── JournalUnavailable     the disk refuses to write; nothing was stored
+    │   │   └── LogLost            another node owns the log now; nothing was stored
+    │   ├── JournalUncertain       the database did not answer: the call is stored or not, and nobody knows which
     │   └── ServerUnreachable      no connection to the server, and no retries left
     ├── DataLoss (15)
     │   └── CorruptLog             stored bytes are not what was written
@@ -445,6 +448,21 @@ class DataDirectoryInUse(FailedPrecondition):
         return f"data directory {self.path!r} is in use by {self.holder}"
 
 
+class LogInUse(FailedPrecondition):
+    """Another broker, here or on another machine, owns the log in this database."""
+
+    reason = "log_in_use"
+    hint = "stop that server, connect to it instead, or use another database"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(path, holder)
+        self.path = path
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return f"the log in {self.path!r} is in use by {self.holder}"
+
+
 class UnsupportedFormat(FailedPrecondition):
     """The data directory was written by a newer version, or by an older one and must be migrated by a broker first."""
 
@@ -561,13 +579,37 @@ class JournalUnavailable(Unavailable):
     reason = "journal_unavailable"
     hint = "free disk space or repair the device; the broker retries by itself"
 
+    def __init__(self, path: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(path, problem, hint=hint)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"cannot write to the journal {self.path!r}: {self.problem}; nothing was stored"
+
+
+class LogLost(JournalUnavailable):
+    """Another node has taken over the log: this one writes nothing any more. This call stored nothing."""
+
+    reason = "log_lost"
+    hint = "repeat the call at the node that owns the log now"
+
+
+class JournalUncertain(Unavailable):
+    """The database was lost while it stored this call: the call is stored as a whole, or not at all, and nobody knows which."""
+
+    reason = "journal_uncertain"
+    hint = (
+        "publish again with the same producer_id and sequence: what was stored is not stored twice; our client does so by itself"
+    )
+
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem)
         self.path = path
         self.problem = problem
 
     def __str__(self) -> str:
-        return f"cannot write to the journal {self.path!r}: {self.problem}; nothing was stored"
+        return f"the outcome of a write to the journal {self.path!r} is unknown: {self.problem}"
 
 
 class ServerUnreachable(Unavailable):

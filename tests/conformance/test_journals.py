@@ -7,13 +7,22 @@ import pytest
 
 from penstock.journal.journal import Commit, Journal
 from penstock.journal.memory import MemoryJournal
+from penstock.journal.postgres import PostgresJournal
 from penstock.journal.sqlite import SqliteJournal
 from penstock.testing.conformance import JOURNAL_CHECKS, JournalCheck, check_journal
+from tests.postgres_server import PostgresServer, needs_postgres
 
 
 @pytest.mark.parametrize("check", JOURNAL_CHECKS, ids=lambda check: check.__name__)
 def test_the_sqlite_journal_keeps_the_contract(check: JournalCheck, tmp_path: Path) -> None:
     check(lambda: SqliteJournal(tmp_path / "data"))
+
+
+@needs_postgres
+@pytest.mark.parametrize("check", JOURNAL_CHECKS, ids=lambda check: check.__name__)
+def test_the_postgres_journal_keeps_the_contract(check: JournalCheck, postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    check(lambda: PostgresJournal(address))
 
 
 def test_the_memory_journal_keeps_the_contract() -> None:

@@ -62,6 +62,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "AckIdsRefused": errors.AckIdsRefused({"00": "PERMANENT_FAILURE_INVALID_ACK_ID"}),
     "BrokerClosed": errors.BrokerClosed(),
     "DataDirectoryInUse": errors.DataDirectoryInUse("data", "process 7"),
+    "LogInUse": errors.LogInUse("postgresql://host/penstock", "node 'a'"),
     "UnsupportedFormat": errors.UnsupportedFormat("data", 2, 1),
     "StreamReplaced": errors.StreamReplaced("orders", 7, 3),
     "ArrowUnavailable": errors.ArrowUnavailable("No module named 'pyarrow'"),
@@ -72,6 +73,8 @@ EXAMPLES: dict[str, PenstockError] = {
     "PublishingPaused": errors.PublishingPaused("key"),
     "ServerUnreachable": errors.ServerUnreachable("http://localhost:8085", "connection refused"),
     "JournalUnavailable": errors.JournalUnavailable("data", "disk full"),
+    "LogLost": errors.LogLost("postgresql://host/penstock", "its epoch is over"),
+    "JournalUncertain": errors.JournalUncertain("postgresql://host/penstock", "the connection was lost"),
     "DataLoss": errors.DataLoss("gone"),
     "CorruptLog": errors.CorruptLog("data", "events 3 to 7", "the checksum does not fit"),
 }

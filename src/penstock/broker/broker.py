@@ -40,7 +40,7 @@ from penstock.durations import DAY, FOREVER, SECOND, to_datetime
 from penstock.errors import BrokerClosed, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
 from penstock.journal.core import events
 from penstock.journal.core.events import Event
-from penstock.journal.journal import Journal
+from penstock.journal.journal import Journal, RemoteJournal
 from penstock.journal.memory import MemoryJournal
 from penstock.values.lease import Lease
 from penstock.values.message import Batch, StoredMessage
@@ -312,7 +312,7 @@ class Broker:
     @property
     def health(self) -> str | None:
         """The problem of the journal; None if it works."""
-        return self._commits.trouble
+        return self._commits.trouble or (self.journal.trouble if isinstance(self.journal, RemoteJournal) else None)
 
     def check_healthy(self) -> None:
         """Refuse a change while the journal cannot write."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.core.outcome import PendingDeadLetter
 from penstock.broker.core.queue import Queue
@@ -21,6 +21,8 @@ from penstock.durations import SECOND, to_datetime
 from penstock.errors import (
     CorruptLog,
     JournalUnavailable,
+    JournalUncertain,
+    LogLost,
     PenstockError,
     QueueFull,
     QueueNotFound,
@@ -32,14 +34,17 @@ from penstock.ids import message_id
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
 from penstock.journal.core.chunk import size_of
-from penstock.journal.core.events import Event
-from penstock.journal.journal import Append, Commit, ImmediateJournal
+from penstock.journal.core.events import DocumentKept, Event
+from penstock.journal.journal import Append, Commit, ImmediateJournal, RemoteJournal
 from penstock.values.message import Batch, StoredMessage, joined, summarize
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 log = logging.getLogger("penstock.broker")
+
+Forward = tuple[str, Queue, PendingDeadLetter, StoredMessage]
+"""A dead letter on its way: the topic, the queue that it comes from, its death, and the message for the topic."""
 
 CHECKPOINT_EVENTS = 200_000
 """A start replays about this many events at most."""
@@ -52,7 +57,7 @@ class Commits:
         self._broker = broker
         self._journal = broker.journal
         self._pending: list[Event] = []
-        self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
+        self.forwards: list[Forward] = []
         """Dead letters to be written with the next commit."""
         self._traveling: dict[str, int] = {}
         """Dead letters that are being forwarded, by topic: room in the topic is reserved for them."""
@@ -60,6 +65,8 @@ class Commits:
         self.trouble: str | None = None
         self._retention = Retention(broker, self._write_pending)
         self._staged = _Staged(0)
+        self._unknown: _Unknown | None = None
+        """The last commit, while nobody knows whether it is stored. Nothing else is staged until that is known."""
         self._discards = DiscardWarnings()
         self._immediate: ImmediateJournal | None = self._journal if isinstance(self._journal, ImmediateJournal) else None
         self.add: Callable[[Event], None] = self._immediate.note if self._immediate is not None else self._add
@@ -135,10 +142,10 @@ class Commits:
         while True:
             commit = self._stage(tickets, now)
             self._journal.append(commit)
-            self._arrive()
+            self._arrive(self._staged.forwards)
             self._find_positions(tickets)
             self._apply(commit)
-            self._store_documents(tickets)
+            self._store_documents([ticket.mark for ticket in tickets if ticket.mark is not None and ticket.error is None])
             for ticket in tickets:
                 ticket.finish()
             tickets = []
@@ -175,6 +182,8 @@ class Commits:
     def _commit(self, tickets: list[Ticket]) -> bool:
         """Commit tickets and everything pending, with the write lock held. False if it could not be written."""
         lock = self._broker.lock
+        if not self._has_found_out(tickets):
+            return False
         with lock:
             now = self._broker.clock.now()
             if now >= self._broker.next_due:
@@ -183,6 +192,12 @@ class Commits:
         try:
             if commit.appends or commit.events or self.trouble is not None:
                 self._journal.append(commit)
+        except JournalUncertain as error:
+            marks = [ticket.mark for ticket in tickets if ticket.mark is not None and ticket.error is None]
+            with lock:
+                self._suspend(_Unknown(commit, self._staged.kept, self._staged.forwards, marks), error)
+                _fail(tickets, error)
+            return False
         except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer continues
             with lock:
                 self._undo(
@@ -190,10 +205,10 @@ class Commits:
                 )
             return False
         with lock:
-            self._arrive()
+            self._arrive(self._staged.forwards)
             self._find_positions(tickets)
             self._apply(commit)
-            self._store_documents(tickets)
+            self._store_documents([ticket.mark for ticket in tickets if ticket.mark is not None and ticket.error is None])
             if self.trouble is not None:
                 log.warning("the journal can write again")
                 self.trouble = None
@@ -269,11 +284,10 @@ class Commits:
             if stream is not None:
                 self._take_in(stream, append.first, append.at, append.batch)
 
-    def _store_documents(self, tickets: list[Ticket]) -> None:
+    def _store_documents(self, marks: list[DocumentKept]) -> None:
         """Keep the documents that were published together with messages."""
-        for ticket in tickets:
-            if ticket.mark is not None and ticket.error is None:
-                self._broker.catalog.documents[ticket.mark.name] = ticket.mark.body
+        for mark in marks:
+            self._broker.catalog.documents[mark.name] = mark.body
 
     def _take_in(self, stream: Stream, first: int, at: int, batch: Batch) -> None:
         stream.next_offset = first + len(batch.messages)
@@ -315,9 +329,9 @@ class Commits:
                     if place is None and position is not None:
                         ahead[message.priority] += 1
 
-    def _arrive(self) -> None:
-        """Note that the dead letters of the last commit are in their topics."""
-        for topic, _, _, _ in self._staged.forwards:
+    def _arrive(self, forwards: list[Forward]) -> None:
+        """Note that dead letters are in their topics."""
+        for topic, _, _, _ in forwards:
             self._arrived(topic)
 
     def _arrived(self, topic: str) -> None:
@@ -329,11 +343,46 @@ class Commits:
         """After a failed write: fail the publishes with their marks, keep the other events and dead letters for the next try."""
         self._pending[:0] = commit.events[: self._staged.kept]
         self.forwards[:0] = self._staged.forwards
-        for ticket in tickets:
-            ticket.error = ticket.error or error
+        _fail(tickets, error)
+        self._note_trouble(error)
+
+    def _suspend(self, unknown: _Unknown, error: JournalUncertain) -> None:
+        """After a write with an unknown outcome: keep the commit until the journal knows."""
+        self._unknown = unknown
+        self._note_trouble(error)
+
+    def _note_trouble(self, error: PenstockError) -> None:
         if self.trouble is None:
             log.error("the journal cannot write; publishing fails until it can: %s", error)
-        self.trouble = error.problem if isinstance(error, JournalUnavailable) else str(error)
+        self.trouble = error.problem if isinstance(error, JournalUnavailable | JournalUncertain) else str(error)
+
+    def _has_found_out(self, tickets: list[Ticket]) -> bool:
+        """Whether the outcome of the last commit is known: it is applied then, or taken back. Otherwise the tickets fail."""
+        unknown = self._unknown
+        if unknown is None:
+            return True
+        assert isinstance(self._journal, RemoteJournal), "only such a journal is uncertain"
+        try:
+            is_stored = self._journal.is_stored()
+        except PenstockError as error:
+            path = getattr(self._journal, "path", "")
+            problem = f"the outcome of the commit before is not known: {getattr(error, 'problem', error)}"
+            _fail(tickets, error if isinstance(error, LogLost) else JournalUnavailable(path, problem))
+            with self._broker.lock:
+                self._note_trouble(error)
+            return False
+        with self._broker.lock:
+            self._unknown = None
+            if is_stored:
+                self._arrive(unknown.forwards)
+                self._apply(unknown.commit)
+                self._store_documents(unknown.marks)
+                self._since_checkpoint += sum(event.count for event in unknown.commit.events)
+            else:
+                self._pending[:0] = unknown.commit.events[: unknown.kept]
+                self.forwards[:0] = unknown.forwards
+        log.warning("the commit with the unknown outcome is %s", "stored" if is_stored else "not stored")
+        return True
 
     def _maintain(self) -> None:
         """Maintain the journal between commits, in the writer's thread."""
@@ -370,12 +419,27 @@ class Commits:
 
     def _write(self, pending: list[Event]) -> None:
         if pending:
+            commit = Commit(pending[-1].at, [], pending)
             try:
-                self._journal.append(Commit(pending[-1].at, [], pending))
+                self._journal.append(commit)
+            except JournalUncertain as error:
+                with self._broker.lock:
+                    self._suspend(_Unknown(commit, len(pending), [], []), error)
+                raise
             except PenstockError:
                 with self._broker.lock:
                     self._pending[:0] = pending
                 raise
+
+
+class _Unknown(NamedTuple):
+    """A commit of which nobody knows whether it is stored."""
+
+    commit: Commit
+    kept: int
+    """How many of its events, the first ones, are kept for the next try if it is not stored."""
+    forwards: list[Forward]
+    marks: list[DocumentKept]
 
 
 class _Staged:
@@ -388,7 +452,7 @@ class _Staged:
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
         self.kept = 0
         """How many events, the first ones of the commit, are kept for the next try if this one fails."""
-        self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
+        self.forwards: list[Forward] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:
         """The number and bytes of the messages staged for a stream."""
@@ -426,6 +490,11 @@ class _Staged:
                 message.publish_at = at
             result.append(Append(stream.number, stream.next_offset, at, batch))
         return result
+
+
+def _fail(tickets: list[Ticket], error: PenstockError) -> None:
+    for ticket in tickets:
+        ticket.error = ticket.error or error
 
 
 def _position(stream: Stream, message: StoredMessage, at: int) -> int | None:

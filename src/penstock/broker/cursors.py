@@ -1,4 +1,4 @@
-"""The broker's cursors: in memory, and in a data directory as one small file beside the log.
+"""The broker's cursors: in memory, and with a durable journal as one small file beside the log.
 
 Lock order: the broker's lock, then the cursors'; no call of the broker is made under the latter.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -16,10 +15,10 @@ import msgspec
 from penstock.broker.core.cursor import Place, StoredCursor, check_room, event_span, held
 from penstock.broker.core.stream import Stream
 from penstock.broker.log_view import BrokerLog
-from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
+from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, OutOfRange
 from penstock.journal.core.outline import EVENTS, StreamSpan
 from penstock.journal.core.ranges import Ranges
-from penstock.journal.directory import replace_file, unreadable
+from penstock.journal.journal import FileJournal
 from penstock.values.descriptions import Cursor
 from penstock.values.message import check_name
 
@@ -48,12 +47,11 @@ class Cursors:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._view = BrokerLog(broker)
-        directory = getattr(broker.journal, "path", None)
-        self._file = Path(directory) / FILE if broker.is_durable and directory is not None else None
+        self._journal = broker.journal if isinstance(broker.journal, FileJournal) else None
         self._lock = threading.Lock()
         self._pen = threading.Lock()
         """Held by the writer of the file: taken before the lock, never under it."""
-        self._bookmarks = {} if self._file is None else load(self._file)
+        self._bookmarks = {} if self._journal is None else load(self._journal.path, self._journal.read_file(FILE))
         self._changes = self._written = 0
         self._held: dict[int, int] = {}
         self._hold()
@@ -149,7 +147,7 @@ class Cursors:
 
     def _write(self, change: int) -> None:
         """Return when a change is on disk. Callers that come while the file is written often share one write."""
-        if self._file is None:
+        if self._journal is None:
             return
         with self._pen:
             if self._written >= change:
@@ -159,32 +157,25 @@ class Cursors:
                 # Deleted streams are dropped here.
                 self._bookmarks = {name: bookmark.present(spans) for name, bookmark in self._bookmarks.items()}
                 body, changes = msgspec.json.encode(self._bookmarks), self._changes
-            try:
-                replace_file(self._file, _HEAD + b"%08x\n" % zlib.crc32(body) + body)
-            except OSError as error:
-                raise JournalUnavailable(str(self._file.parent), f"{FILE}: {error.strerror}") from error
+            self._journal.write_file(FILE, _HEAD + b"%08x\n" % zlib.crc32(body) + body)
             self._written = changes
 
 
-def load(file: Path) -> dict[str, StoredCursor]:
-    """The cursors in a file, by name; none if there is no file. CorruptLog if the file is damaged."""
-    try:
-        raw = file.read_bytes()
-    except FileNotFoundError:
+def load(path: str, raw: bytes | None) -> dict[str, StoredCursor]:
+    """The cursors in the file of the journal at `path`, by name; none if there is no file. CorruptLog if it is damaged."""
+    if raw is None:
         return {}
-    except OSError as error:
-        raise unreadable(file.parent, error) from error
     head, _, body = raw.partition(b"\n")
     if head != _HEAD + b"%08x" % zlib.crc32(body):
         problem = "the checksum does not match" if head.startswith(_HEAD) else f"it begins with {raw[:40]!r}"
-        raise _damaged(file, problem)
+        raise _damaged(path, problem)
     try:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _damaged(file, str(error)) from error
+        raise _damaged(path, str(error)) from error
 
 
-def _damaged(file: Path, problem: str) -> CorruptLog:
-    error = CorruptLog(str(file.parent), FILE, problem)
-    error.hint = f"move {file.name} away: readers set their cursors again, but until then the log does not keep what they held"
+def _damaged(path: str, problem: str) -> CorruptLog:
+    error = CorruptLog(path, FILE, problem)
+    error.hint = f"move {FILE} away: readers set their cursors again, but until then the log does not keep what they held"
     return error

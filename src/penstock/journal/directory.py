@@ -214,6 +214,16 @@ def _check_files(path: Path) -> None:
         raise CorruptLog(name, DATABASE, f"cut short: {length} bytes where {pages * page_size} were written")
 
 
+def read_file(path: Path) -> bytes | None:
+    """What is in a file of the directory; None if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path.parent, error) from error
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that whatever happens there is the old one or the new one, as a whole."""
     draft = path.with_name(f"{path.name}.new")

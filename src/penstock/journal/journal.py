@@ -45,6 +45,34 @@ class ImmediateJournal(Protocol):
         """Store an event."""
 
 
+@runtime_checkable
+class RemoteJournal(Protocol):
+    """One more ability, of a journal whose database can be lost in the middle of a commit."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the connection, or with a commit that waits for long; None if nothing is."""
+
+    def is_stored(self) -> bool:
+        """After JournalUncertain: whether the commit is stored for good. JournalUncertain while that cannot be known.
+
+        LogLost: another owner has the log, and this journal will never know.
+        """
+
+
+@runtime_checkable
+class FileJournal(Protocol):
+    """One more ability, of a durable journal: small files that lie beside the log, each replaced as a whole."""
+
+    path: str
+
+    def read_file(self, name: str) -> bytes | None:
+        """What is in a file; None if there is none."""
+
+    def write_file(self, name: str, content: bytes) -> None:
+        """Replace a file; on disk when it returns. On JournalUnavailable it may be the old one or the new one, as a whole."""
+
+
 class ReadableJournal(Protocol):
     """Reading, which any thread may do at any time."""
 
@@ -84,7 +112,8 @@ class Journal(ReadableJournal, Protocol):
     def append(self, commit: Commit) -> None:
         """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored.
 
-        An empty commit is a probe: it succeeds only when writing does.
+        An empty commit is a probe: it succeeds only when writing does. On JournalUncertain it is stored as a whole or not at all:
+        nothing else may be written until `is_stored` of the `RemoteJournal` has returned which.
         """
 
     def checkpoint(self, state: State) -> None:

@@ -28,7 +28,7 @@ from penstock.errors import (
 )
 from penstock.journal import formats
 from penstock.journal.directory import DATABASE, WAL, check_files, check_mark
-from penstock.journal.sqlite_reader import SqliteReader, snapshot
+from penstock.journal.sqlite_reader import SqliteReader
 
 CHANCES = 3
 """How often one looks before what does not fit together is called damage."""
@@ -77,7 +77,7 @@ class ReadOnlyJournal(SqliteReader):
         CorruptLog if the log ends before what was confirmed.
         """
         check_mark(self._directory, lambda: self.event_range()[1])
-        with self._reading("the database") as reader, snapshot(reader):
+        with self._reading("the database") as reader, self.snapshot(reader):
             # The snapshot starts with the first query and lasts over all steps, so a commit in between does not restart the copy.
             _, latest = self._stored_ends(reader)
             try:

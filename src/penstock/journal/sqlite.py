@@ -20,9 +20,10 @@ from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
-from penstock.journal.directory import Directory, check_mark, marked
+from penstock.journal.directory import Directory, check_mark, marked, read_file, replace_file
 from penstock.journal.journal import Commit
-from penstock.journal.sqlite_reader import STREAM_BITS, SqliteReader, checksum, removed_until
+from penstock.journal.sql_reader import STREAM_BITS, checksum, removed_until
+from penstock.journal.sqlite_reader import SqliteReader
 
 log = logging.getLogger("penstock.broker")
 
@@ -111,6 +112,15 @@ class SqliteJournal(SqliteReader):
 
     def hold_events(self, start: int | None) -> None:
         self._held_event = MAX_OFFSET if start is None else start
+
+    def read_file(self, name: str) -> bytes | None:
+        return read_file(self._directory.path / name)
+
+    def write_file(self, name: str, content: bytes) -> None:
+        try:
+            replace_file(self._directory.path / name, content)
+        except OSError as error:
+            raise JournalUnavailable(self.path, f"{name}: {error.strerror}") from error
 
     def close(self) -> None:
         if not self._is_open:

@@ -27,7 +27,7 @@ from penstock.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from penstock.journal import sqlite_reader
+from penstock.journal import sql_reader
 from penstock.log.arrow import DEAD_LETTERS, EVENTS, MESSAGES, event_parts, message_parts, read_events, read_stream
 from penstock.log.directory import DirectoryLog
 from penstock.log.log import Log, StreamSpan
@@ -401,7 +401,7 @@ def test_a_range_that_is_not_there_is_refused_at_once(tmp_path: Path, subtests: 
 
 
 def test_retention_that_overtakes_a_reader_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_reader, "FETCH_ROWS", 2)
+    monkeypatch.setattr(sql_reader, "FETCH_ROWS", 2)
     with Broker(data_dir=tmp_path) as broker:
         queue = MessageQueue(broker=broker)
         queue.register_topic("orders")
@@ -423,7 +423,7 @@ def test_retention_that_overtakes_a_reader_is_named(tmp_path: Path, monkeypatch:
 
 
 def test_events_that_leave_while_they_are_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_reader, "FETCH_ROWS", 2)
+    monkeypatch.setattr(sql_reader, "FETCH_ROWS", 2)
     clock = ManualClock()
     with Broker(clock=clock, data_dir=tmp_path) as broker:
         queue = MessageQueue(broker=broker)

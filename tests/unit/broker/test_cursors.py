@@ -29,7 +29,7 @@ from penstock.errors import (
     ResourceExhausted,
     TopicNotFound,
 )
-from penstock.journal import memory
+from penstock.journal import memory, sqlite
 from penstock.journal.core.outline import EVENTS
 from penstock.testing import ManualClock
 
@@ -237,11 +237,11 @@ def test_every_cut_of_the_file_is_noticed(tmp_path: Path) -> None:
     for length in range(len(whole)):
         (tmp_path / FILE).write_bytes(whole[:length])
         with pytest.raises(CorruptLog):
-            module.load(tmp_path / FILE)
+            module.load("data", (tmp_path / FILE).read_bytes())
     for place in range(len(whole)):
         (tmp_path / FILE).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(CorruptLog):
-            module.load(tmp_path / FILE)
+            module.load("data", (tmp_path / FILE).read_bytes())
 
 
 def test_the_file_is_written_only_when_something_is_new(tmp_path: Path, clock: ManualClock) -> None:
@@ -266,7 +266,7 @@ def test_a_disk_that_refuses_is_told_and_the_next_advance_writes_all(
     with Broker(clock=clock, data_dir=tmp_path) as broker:
         filled(broker, "orders")
         with monkeypatch.context() as patched:
-            patched.setattr(module, "replace_file", refuse)
+            patched.setattr(sqlite, "replace_file", refuse)
             with pytest.raises(JournalUnavailable, match="No space left"):
                 broker.cursors.advance("archive", {"orders": 1}, clock.now())
         broker.cursors.advance("other", {"orders": 2}, clock.now())

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock import Message, MessageQueue
-from penstock.broker import cursors
 from penstock.errors import CorruptLog, FailedPrecondition
-from penstock.journal.directory import MARK, check_files, check_mark, marked, write_mark
+from penstock.journal.directory import MARK, check_files, check_mark, marked, read_file, write_mark
 from penstock.journal.sqlite import SqliteJournal
 
 NOBODY = 65_534
@@ -122,12 +121,13 @@ def test_a_file_that_may_not_be_read_is_not_damaged() -> None:
         path.chmod(0o755)
         for file in path.iterdir():
             file.chmod(0)
+        reads: dict[str, Callable[[], object]] = {
+            "FORMAT": lambda: check_files(path),
+            "high-water": lambda: check_mark(path, lambda: 0),
+            "cursors": lambda: read_file(path / "cursors"),
+        }
         with as_nobody():
-            for name, read in (
-                ("FORMAT", lambda: check_files(path)),
-                ("high-water", lambda: check_mark(path, lambda: 0)),
-                ("cursors", lambda: cursors.load(path / "cursors")),
-            ):
+            for name, read in reads.items():
                 with pytest.raises(FailedPrecondition, match=f"cannot read '.*{name}': Permission denied") as caught:
                     read()
                 assert caught.value.hint == "run this as the owner of the data directory"

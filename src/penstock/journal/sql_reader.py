@@ -1,0 +1,345 @@
+"""Reading a log in a database: rows checked and decoded, the same for SQLite and PostgreSQL, for the broker and for readers.
+
+No read holds a transaction for longer than it takes to fetch some megabytes: while one is held, the database cannot reuse the
+space of what was removed. A read that continues later may therefore find that retention has removed what it had not reached; its
+caller sees the gap in the offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from penstock import forks
+from penstock.errors import BrokerClosed, CorruptLog
+from penstock.journal.core import checkpoint as image
+from penstock.journal.core import chunk as chunks
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import State
+from penstock.journal.core.chunk import Chunk, Summary
+from penstock.journal.core.events import Event
+
+STREAM_BITS = 40
+FETCH_BYTES = 4 * 1024 * 1024
+FETCH_ROWS = 4_096
+"""A transaction ends after this many rows or bytes, whichever comes first. The first ends sooner: most reads are small."""
+_OFFSETS = (1 << STREAM_BITS) - 1
+_SUMMARY = "position, count, size, published_at, plain, keyed"
+
+
+class Rows(Protocol):
+    """The rows of an answer, each a tuple of its columns."""
+
+    def fetchone(self) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def close(self) -> None: ...
+
+
+class Connection(Protocol):
+    """A connection to a database. Parameters are written `?`."""
+
+    def execute(self, query: str, parameters: Sequence[object] = ...) -> Rows: ...
+    def close(self) -> None: ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
+
+
+class Verified(NamedTuple):
+    """What was read and found intact."""
+
+    streams: int = 0
+    messages: int = 0
+    events: int = 0
+    bytes: int = 0
+    """Of the messages."""
+
+
+class SqlReader(ABC, Generic[ConnectionT]):
+    """The reading half of a journal in a database. A subclass says how to connect, and what its database does in its own way."""
+
+    is_durable = True
+    _of_chunks = _of_events = _of_log = ""
+    """How a condition on chunks, events and everything else begins: which log of the database, and how far it is read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """Where the log is, as errors name it."""
+        self._readers: list[ConnectionT] = []
+        self._readers_lock = threading.Lock()
+        self._is_open = True
+        forks.own(self, "log")
+
+    def after_fork(self) -> None:
+        """In a child: the files are the parent's."""
+        forks.leave_behind(self.path)
+
+    @abstractmethod
+    def _connect_reader(self) -> ConnectionT:
+        """A connection of its own for somebody who reads."""
+
+    @abstractmethod
+    def _guarded(self, where: str) -> AbstractContextManager[None]:
+        """Turn the errors of the database into ours."""
+
+    @abstractmethod
+    def snapshot(self, reader: ConnectionT) -> AbstractContextManager[None]:
+        """Several questions, answered as of one moment."""
+
+    @abstractmethod
+    def _page(self, columns: str, table: str, condition: str, limit: int) -> str:
+        """A query for rows with a `body`, in the order of their first column. Rows beyond `limit` bytes may be left out."""
+
+    @abstractmethod
+    def _check_database(self) -> Verified:
+        """What the database can check by itself."""
+
+    @abstractmethod
+    def _check_mark(self) -> None:
+        """Refuse a log that ends before what was confirmed."""
+
+    @abstractmethod
+    def stored_checkpoint(self) -> tuple[int, bytes | None]:
+        """The offset of the first event that the checkpoint does not cover, and the checkpoint itself, verified."""
+
+    def load(self) -> tuple[State, Iterable[Event]]:
+        since, body = self.stored_checkpoint()
+        return (image.decode(body) if body is not None else State()), self.events_since(since, self.event_range()[1])
+
+    def streams(self) -> list[int]:
+        found: list[int] = []
+        with self._reading("the chunks") as reader:
+            # One look-up for each stream, instead of a walk over all chunks.
+            query = f"SELECT position >> {STREAM_BITS} FROM chunks WHERE {self._of_chunks}position >= ? ORDER BY position LIMIT 1"
+            while row := reader.execute(query, ((found[-1] + 1 << STREAM_BITS) if found else 0,)).fetchone():
+                found.append(row[0])
+        return found
+
+    def earliest(self, stream: int) -> int | None:
+        with self._reading(f"the chunks of stream {stream}") as reader:
+            return self._earliest(reader, stream)
+
+    def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
+        query = f"SELECT {_SUMMARY} FROM chunks WHERE {self._of_chunks}position >= ? AND position < ? ORDER BY position LIMIT ?"
+        most = FETCH_ROWS // 64
+        while start < stop:
+            with self._reading(f"the chunks of stream {stream}") as reader:
+                found = [_summary(row) for row in reader.execute(query, (*self._span(reader, stream, start, stop), most))]
+            yield from found
+            if len(found) < most:
+                break
+            start, most = found[-1].first + found[-1].count, min(4 * most, FETCH_ROWS)
+
+    def read(self, stream: int, start: int, stop: int) -> Iterator[tuple[Summary, Chunk]]:
+        condition = f"{self._of_chunks}position >= ? AND position < ?"
+        is_over, limit = start >= stop, FETCH_BYTES // 16
+        while not is_over:
+            found: list[tuple[Summary, Chunk]] = []
+            size, is_over = 0, True
+            query = self._page(f"{_SUMMARY}, crc, body", "chunks", condition, limit)
+            with (
+                self._reading(f"the chunks of stream {stream}") as reader,
+                closing(reader.execute(query, self._span(reader, stream, start, stop))) as rows,
+            ):
+                for *header, crc, body in rows:
+                    summary = _summary(header)
+                    where = f"offsets {summary.first} to {summary.first + summary.count - 1} of stream {stream}"
+                    self._verify(tuple(header), body, crc, where)
+                    found.append((summary, chunks.decode(body)))
+                    start = summary.first + summary.count
+                    size += len(body)
+                    if size >= limit or len(found) >= FETCH_ROWS:
+                        is_over, limit = start >= stop, min(4 * limit, FETCH_BYTES)
+                        break
+            yield from found
+
+    def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
+        condition = f"{self._of_events}first >= ? AND first < ?"
+        expected: int | None = None
+        is_over, limit = False, FETCH_BYTES // 16
+        while not is_over:
+            found: list[tuple[int, Event]] = []
+            size, is_over = 0, True
+            query = self._page("first, count, at, crc, body", "events", condition, limit)
+            with self._reading("the event log") as reader, self.snapshot(reader):
+                oldest, latest = self._stored_ends(reader)
+                # What retention has removed in the meantime is no hole.
+                expected = self._record_of(reader, start, oldest) if expected is None else max(expected, oldest)
+                with closing(reader.execute(query, (expected, stop))) as rows:
+                    for *header, crc, body in rows:
+                        first, count, _ = header
+                        self._check_dense(expected, first, oldest)
+                        expected = first + count
+                        if expected <= start:
+                            continue
+                        self._verify(tuple(header), body, crc, f"events {first} to {first + count - 1}")
+                        is_whole = start <= first and expected <= stop
+                        for event in events.decode(body):
+                            end = first + event.count
+                            if is_whole or (first < stop and end > start):
+                                found.append((first, event))
+                            first = end
+                        size += len(body)
+                        if size >= limit or len(found) >= FETCH_ROWS:
+                            is_over, limit = expected >= stop, min(4 * limit, FETCH_BYTES)
+                            break
+                if is_over:
+                    self._check_dense(expected, min(stop, latest), oldest)
+            yield from found
+
+    def events_since(self, since: int, latest: int) -> Iterator[Event]:
+        """The events after the checkpoint; a gap is refused, not skipped."""
+        expected = since
+        for first, event in self.read_events(since, latest):
+            if first > expected:
+                break
+            expected = first + event.count
+            yield event
+        if expected != latest:
+            raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+
+    def event_range(self) -> tuple[int, int]:
+        with self._reading("the event log") as reader, self.snapshot(reader):
+            return self._stored_ends(reader)
+
+    def verify(self) -> None:
+        """Read everything, as a restore from backup should; raises CorruptLog at the first byte that is wrong."""
+        for check in self.checks():
+            check()
+
+    def checks(self) -> Iterator[Callable[[], Verified]]:
+        """The parts of `verify`: each call reads one, returns what it has read, and raises CorruptLog at the first error."""
+        yield self._check_database
+        yield self._check_checkpoint
+        yield self._check_events
+        for stream in self.streams():
+            yield partial(self._check_stream, stream)
+
+    def _check_checkpoint(self) -> Verified:
+        _, since_checkpoint = self.load()
+        for _ in since_checkpoint:
+            pass
+        return Verified()
+
+    def _check_events(self) -> Verified:
+        self._check_mark()
+        return Verified(events=sum(event.count for _, event in self.read_events(*self.event_range())))
+
+    def _check_stream(self, stream: int) -> Verified:
+        messages = size = 0
+        for summary, _ in self.read(stream, 0, 1 << STREAM_BITS):
+            messages += summary.count
+            size += summary.size
+        return Verified(1, messages, bytes=size)
+
+    def close(self) -> None:
+        self._is_open = False
+        forks.disown(self)
+        with self._readers_lock:
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+
+    def _stored_ends(self, reader: ConnectionT) -> tuple[int, int]:
+        """The ends of the event log as they are on disk."""
+        row = reader.execute(f"SELECT first + count FROM events{_where(self._of_events)} ORDER BY first DESC LIMIT 1").fetchone()
+        latest = row[0] if row else 0
+        row = reader.execute(f"SELECT value FROM meta WHERE {self._of_log}name = 'first_event'").fetchone()
+        oldest = row[0] if row else 0
+        if type(oldest) is not int or type(latest) is not int:
+            raise CorruptLog(self.path, "the ends of the event log", "a row is invalid")
+        return oldest, latest
+
+    def _earliest(self, reader: ConnectionT, stream: int) -> int | None:
+        base = stream << STREAM_BITS
+        query = f"SELECT position FROM chunks WHERE {self._of_chunks}position >= ? AND position <= ? ORDER BY position LIMIT 1"
+        row = reader.execute(query, (base, base | _OFFSETS)).fetchone()
+        return max(row[0] & _OFFSETS, self._removed_until(reader, stream)) if row is not None else None
+
+    def _removed_until(self, reader: ConnectionT, stream: int) -> int:
+        row = reader.execute(f"SELECT value FROM meta WHERE {self._of_log}name = ?", (removed_until(stream),)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def _span(self, reader: ConnectionT, stream: int, start: int, stop: int) -> tuple[int, int]:
+        """The positions of the chunks that overlap a range: the first may begin before it."""
+        base = stream << STREAM_BITS
+        condition = f"{self._of_chunks}position >= ? AND position <= ?"
+        query = f"SELECT position, count FROM chunks WHERE {condition} ORDER BY position DESC LIMIT 1"
+        row = reader.execute(query, (base, base | start)).fetchone()
+        low = row[0] if row is not None and row[0] + row[1] > base | start else base | start
+        return low, base + stop
+
+    def _record_of(self, reader: ConnectionT, event: int, oldest: int) -> int:
+        """The first offset of the record that holds an event, or of the oldest record when the event is older."""
+        if event <= oldest:
+            return oldest
+        row = reader.execute(f"SELECT max(first) FROM events WHERE {self._of_events}first <= ?", (event,)).fetchone()
+        return event if row is None or row[0] is None else row[0]
+
+    def _check_dense(self, expected: int, found: int, oldest: int) -> None:
+        """Refuse a hole in the event log; one that retention made is none."""
+        if max(expected, oldest) < found:
+            raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+
+    def _verify(self, header: tuple[int | None, ...], body: bytes, crc: int, where: str) -> None:
+        try:
+            is_intact = checksum(header, body) == crc
+        except (struct.error, TypeError) as error:
+            raise CorruptLog(self.path, where, f"a row is invalid: {error}") from error
+        if not is_intact:
+            raise CorruptLog(self.path, where, "the checksum does not fit the bytes")
+
+    @contextmanager
+    def _reading(self, where: str) -> Iterator[ConnectionT]:
+        with self._readers_lock:
+            if not self._is_open:
+                raise BrokerClosed
+            reader = self._readers.pop() if self._readers else None
+        with self._guarded(where):
+            if reader is None:
+                reader = self._connect_reader()
+            try:
+                yield reader
+            except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+                # A damaged row has columns of other types, or a body that does not decode.
+                raise CorruptLog(self.path, where, f"a row is invalid: {error}") from error
+            finally:
+                self._give_back(reader)
+
+    def _give_back(self, reader: ConnectionT) -> None:
+        with self._readers_lock:
+            if self._is_open:
+                self._readers.append(reader)
+            else:
+                reader.close()
+
+
+def removed_until(stream: int) -> str:
+    """Where `meta` says up to which offset chunks of a stream were removed, while there are others left."""
+    return f"removed_until:{stream}"
+
+
+def checksum(header: tuple[int | None, ...], body: bytes) -> int:
+    """A checksum of a row: of its small columns and its body."""
+    numbers = [-1 if number is None else number for number in header]
+    return zlib.crc32(body, zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers)))
+
+
+def _where(scope: str) -> str:
+    """A condition of a scope alone."""
+    return f" WHERE {scope.removesuffix(' AND ')}" if scope else ""
+
+
+def _summary(row: Sequence[int]) -> Summary:
+    position, count, size, published_at, plain, keyed = row
+    if not all(type(value) is int for value in (position, count, size, published_at, keyed, plain or 0)):
+        raise TypeError(f"columns {row!r}")
+    return Summary(position & _OFFSETS, count, size, published_at, plain, bool(keyed))

@@ -1,7 +1,8 @@
 """Instructions of one message in memory, counted by valgrind: ``python -m benchmarks.instructions [CASE …] [--checkout DIR …]``.
 
 On a shared machine times say little, and instructions say nearly the same each time. Every step of a case is warmed up and
-counted by itself. Only documented names are imported, so older checkouts can be counted too.
+counted by itself. Only documented names are imported, so older checkouts can be counted too; the router is counted by the
+checkout's own `benchmarks.router_load`, with a target in another process.
 """
 
 from __future__ import annotations
@@ -135,6 +136,28 @@ def pubsub(name: str, many: int) -> None:
     asyncio.run(main())
 
 
+def router(name: str, many: int) -> None:
+    """From a queue that was filled before, through a pool, to a target and the ack. The first connections are counted, too."""
+    import uvloop
+
+    from benchmarks import router_load
+    from benchmarks.router_target import router_target
+
+    class Marked(router_load.Meter):  # of the checkout that is counted
+        def __init__(self) -> None:
+            super().__init__()
+            mark()
+
+        def read(self, number: int) -> dict[str, float]:
+            mark()
+            return super().read(number)
+
+    router_load.Meter = Marked  # type: ignore[misc]
+    with router_target("empty") as target:
+        uvloop.run(router_load.embedded(target.url, many))
+    print(f"{name}\tqueue to target, ack\t{many}")
+
+
 CASES: dict[str, tuple[Callable[[str, int], None], int]] = {
     "message-queue": (message_queue, 1),
     "message-queue-100": (message_queue, MANY),
@@ -142,12 +165,13 @@ CASES: dict[str, tuple[Callable[[str, int], None], int]] = {
     "queue-manager-100": (queue_manager, MANY),
     "pubsub": (pubsub, 1),
     "pubsub-100": (pubsub, MANY),
+    "router": (router, 5_000),
 }
 
 
 def counted(cases: list[str], checkout: Path) -> dict[tuple[str, str], float]:
     """Instructions of the steps of these cases, by case and step, for one message."""
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "PYTHONHASHSEED": "0"}
+    environment = os.environ | {"PYTHONPATH": f"{checkout / 'src'}:{checkout}", "PYTHONHASHSEED": "0"}
     with tempfile.TemporaryDirectory(prefix="penstock-callgrind-") as place:
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={place}/out", "--dump-before=tzset"]
         command = [*valgrind, sys.executable, "-P", __file__, "--run", *cases]

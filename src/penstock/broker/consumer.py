@@ -276,7 +276,7 @@ class Consumer:
             queue = broker.catalog.queues.get(self.number)
             if queue is None:
                 return []
-            lease_of = queue.lease_of
+            lease_of = queue.live.get
             for lease in leases:
                 held = lease_of(lease.offset)
                 if held is lease or (held is not None and self._is_mine(held)):

@@ -133,7 +133,7 @@ class BrokerRecords:
             column([one.calls for one in attempts]),
             column([outcome.status for outcome in outcomes]),
             column([one.duration for one in attempts]),
-            text_column([outcome.result.value for outcome in outcomes]),
+            text_column([outcome.result for outcome in outcomes]),
             text_column(_all_cut([outcome.error for outcome in outcomes])),
         )
 

@@ -23,7 +23,7 @@ from penstock.http.client.target import MAX_LENGTH
 from penstock.http.client.transport import Answer, Call, Failure, FailureKind, Transport
 from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Pointer, RoutedMessage
-from penstock.router.core.outcome import DELIVERED, TRIES, Health, Outcome, judge
+from penstock.router.core.outcome import DELIVERED, TRIES, Disposition, Health, Outcome, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
 from penstock.router.options import RouterOptions
 
@@ -60,83 +60,86 @@ class FullBody(msgspec.Struct, rename="camel", omit_defaults=True):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False):
     """One attempt to deliver a message, from its first call on."""
 
-    __slots__ = ("_body", "_breaker", "_call", "_done", "_epoch", "_headers", "_last", "_mediator", "_timer", "calls", "item")
-
-    def __init__(  # noqa: PLR0917  # made for every message: names would cost
-        self, mediator: Mediator, item: RoutedMessage, done: Done, breaker: Breaker, headers: bytes, body: bytes
-    ) -> None:
-        self.item = item
-        self.calls = 1
-        self._mediator = mediator
-        self._done = done
-        self._breaker = breaker
-        self._epoch = breaker.epoch
-        self._headers = headers
-        self._body = body
-        self._timer: asyncio.TimerHandle | None = None
-        self._last: Outcome | None = None
-        self._call: Call | None = mediator.transport.post(
-            item.pointer.target, headers, body, mediator.options.request_timeout, self._answered
-        )
+    item: RoutedMessage
+    mediator: Mediator
+    done: Done
+    breaker: Breaker
+    epoch: int
+    """That of the breaker when the call was made."""
+    headers: bytes
+    body: bytes
+    calls: int = 1
+    call: Call | None = None
+    """The call under way."""
+    timer: asyncio.TimerHandle | None = None
+    """Starts the next call."""
+    last: Outcome | None = None
+    """The outcome of the last call, while the next one is waited for."""
 
     def cancel(self) -> None:
         """Cut it off; `done` is not called any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._call is not None:
-            self._call.cancel()
-            self._breaker.record(Health.UNKNOWN, self._mediator.steady(), self._epoch)
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.call is not None:
+            self.call.cancel()
+            self.breaker.record(Health.UNKNOWN, self.mediator.steady(), self.epoch)
         self.item.delivery = None
 
-    def _answered(self, found: Answer | Failure) -> None:
-        mediator = self._mediator
-        self._call = None
-        now = mediator.steady()
+    def answered(self, found: Answer | Failure) -> None:
+        """A call has ended: the attempt ends with it, or calls again after a pause."""
+        self.call = None
+        now, breaker = self.mediator.steady(), self.breaker
         outcome = DELIVERED.get(found.status) if type(found) is Answer and not found.body else None
         if outcome is None:
-            outcome = judge(found, mediator.clock.now)
-        breaker = self._breaker
-        if breaker.is_clean and outcome.health is Health.UP:
+            outcome = judge(found, self.mediator.clock.now)
+        if breaker.is_clean and outcome.disposition is Disposition.DELIVERED:  # then nothing else would change
             breaker.succeeded += 1
             breaker.used_at = now
-        elif breaker.record(outcome.health, now, self._epoch):
+        elif self._calls_again(outcome, now):
+            return
+        item = self.item
+        item.delivery = None
+        self.done(item, self.calls, outcome, now)
+
+    def _calls_again(self, outcome: Outcome, now: int) -> bool:
+        """Record what came of a call; True if the next one follows after a pause."""
+        mediator, breaker = self.mediator, self.breaker
+        if breaker.record(outcome.health, now, self.epoch):
             mediator.changed(self.item.pointer.target, breaker)
         if outcome.error:
             breaker.error = outcome.error
         if outcome.is_pause:
             breaker.pause(now + outcome.effective_delay * SECOND)
-        if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
-            self._last = outcome
-            self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
-            return
-        item = self.item
-        item.delivery = None
-        self._done(item, self.calls, outcome, now)
+        if not outcome.is_retryable or self.calls >= TRIES or mediator.is_stopping:
+            return False
+        self.last = outcome
+        self.timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
+        return True
 
     def _again(self) -> None:
-        mediator = self._mediator
-        self._timer = None
+        mediator = self.mediator
+        self.timer = None
         now = mediator.steady()
-        wait = self._breaker.may(now)
+        wait = self.breaker.may(now)
         if wait:
-            assert self._last is not None
+            assert self.last is not None
             self.item.delivery = None
-            self._done(self.item, self.calls, msgspec.structs.replace(self._last, delay=_seconds(wait)), now)
+            self.done(self.item, self.calls, msgspec.structs.replace(self.last, delay=_seconds(wait)), now)
             return
         self.calls += 1
-        self._epoch = self._breaker.epoch
+        self.epoch = self.breaker.epoch
         # Signed again: the first call may have taken longer than a target believes a signature's time.
-        self._headers = mediator.headers(self.item.pointer, self._body) or self._headers
+        self.headers = mediator.headers(self.item.pointer, self.body) or self.headers
         try:
-            self._call = mediator.transport.post(
-                self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
+            self.call = mediator.transport.post(
+                self.item.pointer.target, self.headers, self.body, mediator.options.request_timeout, self.answered
             )
         except Exception as error:
             log.exception("the call for message %r failed", self.item.pointer.message_id)
-            self._answered(Failure(FailureKind.UNKNOWN, f"the call failed unexpectedly: {type(error).__name__}"))
+            self.answered(Failure(FailureKind.UNKNOWN, f"the call failed unexpectedly: {type(error).__name__}"))
 
 
 def endpoint(url: str, *, has_path: bool = True) -> str:
@@ -197,11 +200,13 @@ class Mediator:
         breaker = self._by_url.get(pointer.target)
         if breaker is None:
             breaker = self.breaker(pointer.target)
-        if not breaker.is_calm and (wait := breaker.may(now)):
+        if not breaker.is_clean and (wait := breaker.may(now)):
             return msgspec.structs.replace(_PAUSED if breaker.state is State.CLOSED else _OPEN, delay=_seconds(wait))
         try:
-            item.delivery = Delivery(self, item, done, breaker, headers, body)
+            delivery = item.delivery = Delivery(item, self, done, breaker, breaker.epoch, headers, body)
+            delivery.call = self.transport.post(pointer.target, headers, body, self.options.request_timeout, delivery.answered)
         except Exception:
+            item.delivery = None
             breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it forever
             raise
         return None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import InvalidArgument
 from penstock.http.client.call import Deadlines, HttpCall
 from penstock.http.client.dial import AddressPolicy, Dialer, OpeningConnection
 from penstock.http.client.http1 import Http1Connection
-from penstock.http.client.http2 import Http2Connection
 from penstock.http.client.origin import SWEEPS_KEPT, Origin, OriginStats
 from penstock.http.client.target import Target, parse_target
 from penstock.http.client.transport import Done, Failure, FailureKind, TransportOptions
+
+if TYPE_CHECKING:
+    from penstock.http.client.http2 import Http2Connection
 
 IDLE_TIMEOUT: Final = 60.0
 MOST_KEPT: Final = 1_000
@@ -119,7 +121,9 @@ class HttpTransport:
         return Http1Connection(origin, self._options.body_limit)
 
     def _negotiated(self, origin: Origin) -> OpeningConnection:
-        return _Negotiated(origin, self._options.body_limit)
+        from penstock.http.client.http2 import Http2Connection  # noqa: PLC0415  # a quarter of a start, for calls over TLS alone
+
+        return _Negotiated(origin, self._options.body_limit, Http2Connection)
 
     def _context(self) -> ssl.SSLContext:
         if self._context_made is None:
@@ -152,13 +156,14 @@ class _Negotiated(OpeningConnection):
 
     _chosen: Http1Connection | Http2Connection
 
-    def __init__(self, origin: Origin, body_limit: int) -> None:
+    def __init__(self, origin: Origin, body_limit: int, http2: type[Http2Connection]) -> None:
         self._origin = origin
         self._body_limit = body_limit
+        self._http2 = http2
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
         secure = transport.get_extra_info("ssl_object")
-        made = Http2Connection if secure.selected_alpn_protocol() == "h2" else Http1Connection
+        made = self._http2 if secure.selected_alpn_protocol() == "h2" else Http1Connection
         self._chosen = made(self._origin, self._body_limit)
         transport.set_protocol(self._chosen)
         self._chosen.connection_made(transport)

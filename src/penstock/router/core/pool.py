@@ -291,21 +291,22 @@ class Pool:
                 continue
             if not lane.is_strict and self._pass_over(lane):
                 continue
-            if self.limit is not None and (wait := self.limit.take(now)):
-                self._limited_until = now + wait
-                if (first := lane.first) is not self._limited:
-                    self._limited = first
-                    self.limited += 1
-                return None
+            if self.limit is not None:
+                if wait := self.limit.take(now):
+                    self._limited_until = now + wait
+                    if (first := lane.first) is not self._limited:
+                        self._limited = first
+                        self.limited += 1
+                    return None
+                self._limited_until, self._limited = FOREVER, None
             waiting.popleft()
-            item = lane.pop()
-            if item.pointer.is_urgent and lane.urgents:
+            item = lane.urgent.popleft() if lane.urgent else lane.regular.popleft()
+            if lane.urgents and item.pointer.is_urgent:
                 lane.urgents -= 1
             lane.is_ready = False
             lane.is_busy = True
             self.queued -= 1
             self.active += 1
-            self._limited_until, self._limited = FOREVER, None
             item.attempts += 1
             item.started_at = now
             return item
@@ -467,12 +468,12 @@ class Pool:
         """Free the worker of a message; its lane, if it is still there."""
         self.active -= 1
         item.started_at = 0
-        group = item.pointer.group
-        if not self.is_strict(group):
-            self.batches.done(item.batch, group)
-        lane = self.lanes.get(group)
-        if lane is not None:
-            lane.is_busy = False
+        lane = self.lanes.get(item.pointer.group)
+        if lane is None:
+            return None
+        if not lane.is_strict:
+            self.batches.done(item.batch, lane.group)
+        lane.is_busy = False
         return lane
 
     def _let_go(self, now: int) -> None:

@@ -65,7 +65,7 @@ def test_each_cause_is_a_group_at_the_terminal_in_the_lake_and_in_the_console(
 ) -> None:
     penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PYTHONPATH": PYTHONPATH})
 
-    done = penstock("pipeline", "triage", "--json", "--lake", "lake", "--top", "100")
+    done = penstock("pipeline", "triage", "--json", "--lake", "lake", "--top", "100", "--since", "1h")
 
     assert done.code == 0, done.err
     assert done.json["total"] == len(MADE) + 1

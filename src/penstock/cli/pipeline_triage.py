@@ -63,8 +63,8 @@ def run(found: argparse.Namespace) -> int:
     now = SystemClock().now()
     which = job.Triage(
         streams=tuple(found.streams),
-        since=found.since and found.since(now),
-        until=found.until and found.until(now),
+        since=found.since and found.since.at(now),
+        until=found.until and found.until.at(now),
         version_attributes=tuple(found.version_attribute or VERSIONS),
     )
     with spark_session(found, "triage") as spark, as_penstock_error():

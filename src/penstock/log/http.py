@@ -36,7 +36,7 @@ from penstock.errors import (
     Unimplemented,
     from_wire,
 )
-from penstock.log.log import Committed, Cursor, Leases, SettledBatch, Spans, Staged, StreamSpan
+from penstock.log.log import Committed, Cursor, Leases, RedriveProgress, SettledBatch, Spans, Staged, StreamSpan
 from penstock.wire.address import Servers, split_servers
 
 T = TypeVar("T")
@@ -59,6 +59,10 @@ _IN_PROGRESS = "write_in_progress"
 
 class _Held(msgspec.Struct):
     held: int
+
+
+class _Note(msgspec.Struct):
+    note: str
 
 
 class _Detail(msgspec.Struct):
@@ -279,6 +283,20 @@ class HttpLog:
     def release(self, query: str) -> int:
         """Requeue all that a query holds, without counting an attempt; returns how many messages that were."""
         return self._ask("POST", f"/log/leases/{_segment(query)}/release", {}, _Held).held
+
+    # ── redrives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_redrive(self, redrive: str, note: str) -> str:
+        """Keep what a redrive is about; returns the note of the first call for it."""
+        return self._ask("PUT", f"/log/redrives/{_segment(redrive)}", {"note": note}, _Note).note
+
+    def redrive(self, redrive: str, source: str, letters: Sequence[tuple[str, int]]) -> RedriveProgress:
+        """Requeue dead letters, at most 1,000, in the order of publishing; those that were dealt with before are left alone.
+
+        `source`: `queue:NAME` or `subscription:NAME`. `letters`: ids of messages, each with when it died, in microseconds.
+        """
+        fields = {"source": source, "letters": [*map(list, letters)]}
+        return self._ask("POST", f"/log/redrives/{_segment(redrive)}", fields, RedriveProgress)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

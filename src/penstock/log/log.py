@@ -94,6 +94,14 @@ class SettledBatch(msgspec.Struct, frozen=True):
     is_repeat: bool
 
 
+class RedriveProgress(msgspec.Struct, frozen=True):
+    """How far a redrive is in one queue. `is_repeat`: the letters of the call had been dealt with before."""
+
+    redriven: int
+    """How many letters it has requeued there, all calls together."""
+    is_repeat: bool
+
+
 class Log(Protocol):
     """Reading. Every method may be called from any process that can reach the log; none keeps state between calls.
 

@@ -45,7 +45,7 @@ TRIAGE = (
     "at timestamp not null, id string not null, stream string not null, subscription string not null, reason string not null, "
     "error string not null, target string not null, status int not null, shape string not null, version string not null, "
     "count bigint not null, first_at timestamp not null, last_at timestamp not null, samples string not null, "
-    "example string not null, action string not null"
+    "example string not null, action string not null, condition string not null"
 )
 """One row for each group of dead letters that a triage at `at` found. `samples`: ids of messages, with spaces between."""
 

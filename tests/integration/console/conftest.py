@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
+import msgspec
 import pytest
 
+from penstock import Message
+from penstock.durations import to_datetime
+from penstock.errors import AlreadyExists
+from penstock.pipeline.core.triage import Group, report
 from penstock.testing.server import LocalServer
 from tests.integration.console.shop import Shop, fill
 from tests.integration.hub.chromium import chromium
@@ -30,7 +37,33 @@ def devtools() -> Iterator[str]:
 def shop() -> Iterator[ShopServer]:
     """Shared: a test that changes something uses a queue of its own."""
     with LocalServer() as server:
-        yield ShopServer(server.url, fill(server.broker))
+        filled = fill(server.broker)
+        publish_triage(filled, to_datetime(server.broker.clock.now()))
+        yield ShopServer(server.url, filled)
+
+
+def publish_triage(shop: Shop, at: datetime) -> str:
+    """Publish what a triage of the shop finds, as `penstock pipeline triage` does; the id of its only group."""
+    group = Group(
+        stream="queue:mail",
+        subscription="mail",
+        reason="max_retries_exceeded",
+        error="SMTP … mailbox … unavailable",
+        target="",
+        status=0,
+        shape="{order: number, template: string, to: string}",
+        version="",
+        count=4,
+        first_at=at,
+        last_at=at,
+        samples=[shop.dead_mail],
+        example="SMTP 550 mailbox 3 unavailable",
+    )
+    found = report([group], at)
+    with suppress(AlreadyExists):
+        shop.topics.register_topic("_penstock.triage")
+    shop.topics.publish("_penstock.triage", [Message(msgspec.json.encode(found))])
+    return found.groups[0].id
 
 
 @pytest.fixture(scope="module")

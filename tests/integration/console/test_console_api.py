@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,8 @@ from penstock.client import HubClient
 from penstock.clock import SystemClock
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
+from tests.integration.console.conftest import publish_triage
+from tests.integration.console.shop import fill
 
 pytestmark = pytest.mark.server
 
@@ -870,6 +873,29 @@ def test_the_newest_metrics_of_the_pipeline_are_shown(console: Console) -> None:
     console.topics.publish("_penstock.metrics", [Message(json.dumps(row).encode()), Message(b"nonsense")])
     [line] = console.get("pipeline")["metrics"]
     assert (line["stream"], line["published"], line["wait_p95_ms"]) == ("orders", 3, 1.5)
+
+
+def test_the_newest_triage_is_shown_to_those_who_may_see_everything(console: Console) -> None:
+    assert console.get("triage") == {"at": None, "total": 0, "groups": []}
+    filled = fill(console.server.broker)
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    publish_triage(filled, at.replace(day=1))
+    group = publish_triage(filled, at.replace(day=2))
+    console.topics.publish("_penstock.triage", [Message(b"nonsense")])
+    found = console.get("triage")
+    assert (found["at"], found["total"]) == ("2026-01-02T12:00:00Z", 4)
+    (cause,) = found["groups"]
+    assert (cause["id"], cause["samples"]) == (group, [filled.dead_mail])
+    assert cause["shape"] == "{order: number, template: string, to: string}"
+    assert console.get("pipeline")["triages"] == 3
+
+
+def test_a_triage_names_the_fields_of_payloads_to_those_who_may_see_payloads(secured: Callable[..., Console]) -> None:
+    reader = secured(Verb.READ)
+    publish_triage(fill(reader.server.broker), datetime(2026, 1, 31, 12, tzinfo=UTC))
+    assert reader.get("triage")["groups"][0]["shape"] == ""
+    assert secured(Verb.READ, Verb.CONSUME).get("triage")["groups"][0]["shape"] != ""
+    assert secured(Verb.READ, names=("mail",)).call("GET", "/console/api/triage").status == 403
 
 
 def test_the_actors_of_the_hub_are_shown(console: Console) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.testing.server import LocalServer
 from tests.integration.console.conftest import ShopServer
-from tests.integration.console.visit import PHONE, findings, open_page, shows, visit
+from tests.integration.console.visit import PHONE, findings, open_page, press, shows, visit
 from tests.integration.hub.chromium import CHROMIUM
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -36,6 +36,7 @@ WITH_DATA = (
     ("/console/workers", "of the last 23 deliveries, since "),
     ("/console/hub", "Nobody is connected"),
     ("/console/pipeline", "No reader keeps a cursor"),
+    ("/console/pipeline", "SMTP … mailbox … unavailable"),
     ("/console/settings", "data_dir"),
 )
 WITHOUT = (
@@ -67,6 +68,20 @@ def test_every_page_shows_the_shop_and_is_accessible(devtools: str, shop: ShopSe
                 # The theme changes colours alone, so only those are checked twice.
                 assert await findings(page, "color-contrast" if dark else None) == [], address
                 assert await page.run("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
+            assert page.problems == []
+
+    asyncio.run(scenario())
+
+
+def test_a_cause_of_dead_letters_leads_to_their_messages(devtools: str, shop: ShopServer) -> None:
+    async def scenario() -> None:
+        async with visit(devtools, f"{shop.url}/console/pipeline") as page:
+            await press(page, "SMTP … mailbox … unavailable")
+            await shows(page, "redrive when the target answers again")
+            await shows(page, "penstock pipeline redrive queue:mail --sql")
+            assert await findings(page) == []
+            await press(page, shop.shop.dead_mail)
+            await shows(page, "Dead in mail")
             assert page.problems == []
 
     asyncio.run(scenario())

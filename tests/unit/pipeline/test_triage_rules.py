@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.pipeline.core.dead_letters import normalised, shape_of, status_of, traits_of
-from penstock.pipeline.core.triage import Group, report, suggested
+from penstock.pipeline.core.triage import Group, condition_of, report, suggested
 from tests.unit.pipeline.causes import letters
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -103,6 +103,15 @@ def test_a_group_keeps_its_id_while_its_cause_is_the_same() -> None:
     (later,) = report([replace(GROUP, count=9, samples=["m2"])], NOON.replace(hour=13)).groups
     assert first.id == later.id
     assert first.id != report([replace(GROUP, status=404)], NOON).groups[0].id
+
+
+def test_a_group_says_how_to_select_its_letters() -> None:
+    group = replace(GROUP, error='100% of a_b is "no" …', status=404, target="https://shop.example", version="1.4")
+    assert condition_of(group) == (
+        'reason = "explicit_nack" AND error_pattern LIKE "100\\\\% of a\\\\_b is \\"no\\" %"'
+        ' AND status = 404 AND target = "https://shop.example" AND version = "1.4"'
+    )
+    assert condition_of(replace(group, stream="orders")).startswith('subscription = "jobs" AND reason')
 
 
 def test_each_kind_of_cause_gets_a_suggestion_of_its_own(subtests: pytest.Subtests) -> None:

@@ -1,4 +1,4 @@
-"""The log API: ranges of the log as Arrow, cursors, staged writes, and planned batches, on the HTTP port."""
+"""The log API: ranges of the log as Arrow, cursors, staged writes, planned batches and redrives, on the HTTP port."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from penstock.log.server.cursors import CursorApi
 from penstock.log.server.errors import log_route
 from penstock.log.server.leasing import LeaseApi
 from penstock.log.server.reading import ARROW, LogReads, dead_letter_rows, event_rows, in_arrow, message_rows
+from penstock.log.server.redriving import RedriveApi
 from penstock.log.server.scope import Scope
 from penstock.log.server.writing import WriteApi
 from penstock.log.writes import Writes
@@ -55,6 +56,7 @@ class LogApi:
         self._writes = writes
         self._write_api = WriteApi(writes, aio.broker, self._scope)
         self._lease_api = LeaseApi(aio, rules, self._reads, self._scope)
+        self._redrive_api = RedriveApi(aio.broker, self._scope)
 
     def close(self) -> None:
         """End its threads. Call it when the port is closed, which has cut the reads that ran."""
@@ -86,6 +88,7 @@ class LogApi:
             *self._cursors.routes(),
             *self._write_api.routes(),
             *self._lease_api.routes(),
+            *self._redrive_api.routes(),
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:

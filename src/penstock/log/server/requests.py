@@ -22,6 +22,7 @@ MAX_LISTED = 10_000
 MAX_PATTERN = 1_000
 MAX_NOTE = 10_000
 MAX_LEASED = 1_000_000
+MAX_LETTERS = 1_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=1030)]
 """A stream or a cursor: at most 1024 bytes, and `queue:`."""
@@ -210,6 +211,19 @@ class SettlementAsked(Fields):
     """For the event log, as lists: offset, message id, pool, target, number, calls, status, microseconds, outcome, error."""
     router_name: Annotated[str, Meta(max_length=2048)] = ""
     """The name of the queue in the configuration of the router that tried to deliver its messages."""
+
+
+class RedriveBegun(Fields):
+    """What a redrive is about, in the words of the program that makes it."""
+
+    note: Annotated[str, Meta(max_length=MAX_NOTE)]
+
+
+class LettersAsked(Fields):
+    """Dead letters of `queue:NAME` or `subscription:NAME`: ids in the order of publishing, each with when it died."""
+
+    source: Name
+    letters: Annotated[list[tuple[Annotated[str, Meta(max_length=100)], Micros]], Meta(max_length=MAX_LETTERS)]
 
 
 PROJECT = Parameter(

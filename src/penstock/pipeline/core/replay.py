@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
+from penstock.pipeline.core.same_arguments import check_id, check_same, texts
 
 REPLAYED_FROM, REPLAY = "penstock.replayed_from", "penstock.replay"
 """The attributes that mark a replayed message: the id of the original, and the id of the replay."""
@@ -15,7 +16,6 @@ REPLAYED_FROM, REPLAY = "penstock.replayed_from", "penstock.replay"
 FULL, ORIGINAL = "full", "original"
 FASTEST = 1_000_000
 _SPEED = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)x", re.ASCII)
-_REPLAY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 def speed_of(text: str) -> float | None:
@@ -71,21 +71,11 @@ class Replay:
             "where": self.where,
             "speed": FULL if self.speed is None else f"{self.speed:g}x",
         }
-        return {name: str(value) for name, value in given.items() if value is not None}
+        return texts(given)
 
     def check_arguments(self, before: Mapping[str, str]) -> None:
         """An error that names what differs from the arguments with which this id was used before."""
-        now = self.arguments()
-        changed = [
-            f"{name} is {now.get(name, 'missing')!r} and was {before.get(name, 'missing')!r}"
-            for name in dict.fromkeys([*now, *before])
-            if now.get(name) != before.get(name)
-        ]
-        if changed:
-            raise InvalidArgument(
-                f"the replay id {self.replay_id!r} was used before with other arguments: {', '.join(changed)}",
-                hint="a replay id names one replay: use another, or repeat the command with the arguments that it had",
-            )
+        check_same("replay", self.replay_id, self.arguments(), before)
 
     def __post_init__(self) -> None:
         for low, high, names in (
@@ -96,8 +86,7 @@ class Replay:
                 raise InvalidArgument(
                     f"the range is empty: {names[0]} is not before {names[1]}", hint=f"{names[1]} does not belong to the range"
                 )
-        if not _REPLAY_ID.fullmatch(self.replay_id):
-            raise InvalidArgument.of("the replay id", self.replay_id, "1 to 100 letters, digits, dots, dashes and underscores")
+        check_id("replay", self.replay_id)
         if self.where is not None and not self.where.strip():
             raise InvalidArgument("the condition is empty", hint="leave it out to replay all of the range")
 

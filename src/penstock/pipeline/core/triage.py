@@ -9,6 +9,7 @@ that some payloads leave out, a word of the error that is another one nearly eac
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -49,6 +50,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
     """The error of one of them, as it was."""
     action: str = ""
+    condition: str = ""
+    """In SQL, for `penstock pipeline redrive --sql`: what selects them among the letters of their stream."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def report(rows: Iterable[Group], at: datetime) -> Report:
     """Equal traits as groups, merged, with an id and a suggestion each."""
     found = sorted(merged([*rows]), key=lambda group: (-group.count, group.stream, group.error, group.shape, group.version))
-    groups = [msgspec.structs.replace(group, id=_id_of(group), action=suggested(group)) for group in found]
+    groups = [
+        msgspec.structs.replace(group, id=_id_of(group), action=suggested(group), condition=condition_of(group))
+        for group in found
+    ]
     return Report(at=at, total=sum(group.count for group in groups), groups=groups)
 
 
@@ -199,6 +205,30 @@ def _id_of(group: Group) -> str:
     """A short name: the same as long as the cause is."""
     text = "\n".join(map(str, (*_cause(group), group.shape, group.version)))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+def condition_of(group: Group) -> str:
+    """What selects the letters of a group, by all that it is made of but the shape of the payload."""
+    parts = [f"reason = {_quoted(group.reason)}", f"error_pattern LIKE {_pattern(group.error)}"]
+    if group.stream != f"queue:{group.subscription}":
+        parts.insert(0, f"subscription = {_quoted(group.subscription)}")
+    if group.status:
+        parts.append(f"status = {group.status}")
+    if group.target:
+        parts.append(f"target = {_quoted(group.target)}")
+    if group.version not in {"", MANY}:
+        parts.append(f"version = {_quoted(group.version)}")
+    return " AND ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """A text as a literal of Spark SQL: in double quotes, since a shell has it in single ones."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _pattern(error: str) -> str:
+    """An error with masks as a pattern of LIKE."""
+    return _quoted(re.sub(r"[\\%_]", r"\\\g<0>", error).replace(MASK, "%"))
 
 
 _BY_STATUS = {

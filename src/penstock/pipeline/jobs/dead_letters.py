@@ -36,25 +36,27 @@ def end_of_events(target: Target) -> int:
 
 
 def read(spark: SparkSession, target: Target, streams: Sequence[str], stop: int) -> DataFrame:
-    """The dead letters of some streams (none: of all) that died before an offset of the event log, as far as they are listed now.
+    """The dead letters of some streams (none: of all) that were there when the event log ended at an offset.
 
-    With the columns of DEAD_LETTERS, but that `target` is `dead_letter_topic`. A letter that died, was redriven and died again is
-    there once.
+    With the columns of DEAD_LETTERS, but that `target` is `dead_letter_topic`, and `is_gone`: whether a letter was redriven or
+    removed since then. A letter that died, was redriven and died again is there once.
     """
     reader = spark.read.format("penstock").options(**target.options()).option("failOnDataLoss", False)
     if streams:
         reader = reader.option("subscribe", ",".join(streams))
     events = reader.option("view", "events").load()
     letters = reader.option("view", "deadletters").option("endingOffsets", json.dumps({EVENTS: stop})).load()
-    return listed(letters, events).withColumnRenamed("target", "dead_letter_topic")
+    return listed(letters, events, stop).withColumnRenamed("target", "dead_letter_topic")
 
 
-def listed(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """Those that were not redriven or removed after they died."""
-    removed = events.where(F.col("kind").isin(*_REMOVED)).groupBy(*_PLACE).agg(F.max("offset").alias("removed_at"))
-    left = letters.where(F.col("stream").isNotNull() & F.col("subscription").isNotNull())
-    joined = left.join(removed, [*_PLACE], "left")
-    return joined.where(F.col("removed_at").isNull() | (F.col("removed_at") < F.col("offset"))).select(*letters.columns)
+def listed(letters: DataFrame, events: DataFrame, stop: int) -> DataFrame:
+    """Those that were not redriven or removed between their death and an offset of the event log."""
+    removed = events.where(F.col("kind").isin(*_REMOVED)).groupBy(*_PLACE)
+    before = F.max(F.when(F.col("offset") < stop, F.col("offset")))
+    last = removed.agg(F.max("offset").alias("removed_at"), before.alias("removed_before"))
+    left = letters.where(F.col("stream").isNotNull() & F.col("subscription").isNotNull()).join(last, [*_PLACE], "left")
+    there = left.where(F.col("removed_before").isNull() | (F.col("removed_before") < F.col("offset")))
+    return there.select(*letters.columns, F.coalesce(F.col("removed_at") >= stop, F.lit(False)).alias("is_gone"))
 
 
 def with_traits(letters: DataFrame, version_attributes: Sequence[str], *, keeps_payload: bool) -> DataFrame:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 from penstock.log.http import HttpLog
 from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Replay, ReplayExtent
+from penstock.pipeline.jobs.wiring import where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,14 +49,7 @@ def select(messages: DataFrame, replay: Replay) -> DataFrame:
     if replay.until is not None:
         chosen = chosen.where(F.col("publish_time") < F.timestamp_micros(F.lit(replay.until)))
     if replay.where is not None:
-        try:
-            chosen = chosen.where(replay.where)
-            _ = chosen.schema  # asks Spark what it makes of the condition
-        except (AnalysisException, ParseException) as error:
-            raise InvalidArgument(
-                f"the condition {replay.where!r} is wrong: {_sentence(error)}",
-                hint=f"the columns are {', '.join(messages.columns)}; as in: key = 'x' AND attributes['a'] = 'b'",
-            ) from None
+        chosen = where(chosen, replay.where, "key = 'x' AND attributes['a'] = 'b'")
     return chosen
 
 
@@ -120,8 +113,3 @@ def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, n
     with HttpLog(target.endpoint, token=target.token, project=target.project) as log:
         ended = log.commit(secrets.token_hex(16), [], query=query, batch=1)
     return replace(found, is_repeat=ended.is_repeat)
-
-
-def _sentence(error: Exception) -> str:
-    """What Spark says about a condition, without its codes and without the plan."""
-    return str(error).partition("] ")[2].partition(" SQLSTATE")[0].partition("\n")[0].strip() or str(error).partition("\n")[0]

@@ -58,7 +58,7 @@ class Triage:
 
 def run(spark: SparkSession, target: Target, triage: Triage, now: int) -> Report:
     """The groups of the dead letters that there are now."""
-    letters = dead_letters.read(spark, target, triage.streams, dead_letters.end_of_events(target))
+    letters = dead_letters.read(spark, target, triage.streams, dead_letters.end_of_events(target)).where("NOT is_gone")
     return report(groups(between(letters, triage), triage.version_attributes), to_datetime(now))
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
+from penstock.errors import InvalidArgument
 from penstock.pipeline.lake.table import SHAPES, Lake, local_path
 from penstock.pipeline.lake.writing import append
 
@@ -45,6 +47,24 @@ def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
 def chosen(events: DataFrame, pattern: str) -> DataFrame:
     """The events of the streams whose whole name matches."""
     return events if pattern == ".*" else events.where(F.col("stream").rlike(f"^(?:{pattern})$"))
+
+
+def where(rows: DataFrame, condition: str, example: str) -> DataFrame:
+    """The rows that fulfil a condition in SQL. InvalidArgument for one that Spark does not understand."""
+    try:
+        chosen = rows.where(condition)
+        _ = chosen.schema  # asks Spark what it makes of the condition
+    except (AnalysisException, ParseException) as error:
+        raise InvalidArgument(
+            f"the condition {condition!r} is wrong: {_sentence(error)}",
+            hint=f"the columns are {', '.join(rows.columns)}; as in: {example}",
+        ) from None
+    return chosen
+
+
+def _sentence(error: Exception) -> str:
+    """What Spark says about a condition, without its codes and without the plan."""
+    return str(error).partition("] ")[2].partition(" SQLSTATE")[0].partition("\n")[0].strip() or str(error).partition("\n")[0]
 
 
 def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:

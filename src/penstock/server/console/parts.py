@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from penstock.server.console.requests import Action, Caller, Confirmation, NoPar
 from penstock.server.console.sampler import Sampler
 from penstock.server.console.tasks import MAX_TASK_BYTES, TaskListing, TaskReader, task_of
 
+T = TypeVar("T")
+
 HELD = 1_000
 """How many messages in flight of one queue are looked at."""
 MAX_QUEUES = 200
@@ -39,6 +41,9 @@ SHOWN = 200
 METRICS_STREAM = "_penstock.metrics"
 """Where the metrics job of the pipeline publishes its rows."""
 SHOWN_METRICS = 20
+TRIAGE_STREAM = "_penstock.triage"
+"""Where `penstock pipeline triage` publishes the groups that it found."""
+LOOKED_AT, MAX_TRIAGE_BYTES = 5, 4 * 1024 * 1024
 SHOWN_STREAMS = 100
 
 
@@ -243,6 +248,37 @@ class PipelinePage(msgspec.Struct, kw_only=True):
     at: datetime
     cursors: list[CursorLine]
     metrics: list[MetricsLine]
+    triages: int
+    """How many triages have been published; when it changes, the view `triage` has another one."""
+
+
+class CauseLine(msgspec.Struct, kw_only=True):
+    """Dead letters with one cause, as a triage found them."""
+
+    id: str
+    stream: str
+    subscription: str
+    reason: str
+    error: str
+    target: str
+    status: int
+    shape: str
+    version: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    samples: list[str]
+    example: str = ""
+    action: str = ""
+    condition: str = ""
+
+
+class TriagePage(msgspec.Struct, kw_only=True):
+    """The newest triage, its largest groups first; without any, `at` is null."""
+
+    at: datetime | None = None
+    total: int = 0
+    groups: list[CauseLine] = []
 
 
 class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
@@ -299,6 +335,7 @@ class PartPages:
         views: list[View[Any]] = [
             View("workers", f"{path}/workers", "Workers and what they hold", NoParameters, self.workers, WorkerListing),
             View("pipeline", f"{path}/pipeline", "Readers of the log", NoParameters, self.pipeline, PipelinePage),
+            View("triage", f"{path}/triage", "Causes of dead letters", NoParameters, self.triage, TriagePage),
         ]
         if self._router is not None:
             views.append(View("router", f"{path}/router", "The router", NoParameters, self.router, RouterPage))
@@ -386,8 +423,21 @@ class PartPages:
                     streams=streams,
                 )
             )
-        metrics = await self._aio.call(self._metrics)
-        return PipelinePage(at=to_datetime(now), cursors=sorted(lines, key=lambda line: -line.lag), metrics=metrics)
+        metrics, triages = await self._aio.call(self._metrics)
+        cursors = sorted(lines, key=lambda line: -line.lag)
+        return PipelinePage(at=to_datetime(now), cursors=cursors, metrics=metrics, triages=triages)
+
+    async def triage(self, caller: Caller, _: NoParameters) -> TriagePage:
+        """The newest triage. The fields of payloads are shown to those who may see payloads."""
+        _check_operator(caller, Verb.READ, "the triage of dead letters")
+        found: list[TriagePage] = await self._aio.call(self._newest, TRIAGE_STREAM, LOOKED_AT, MAX_TRIAGE_BYTES, _decode_triage)
+        if not found:
+            return TriagePage()
+        for group in found[0].groups:
+            name = group.stream.removeprefix("queue:") if group.stream.startswith("queue:") else group.subscription
+            if self._payloads.visibility(caller, name) != "shown":
+                group.shape = ""
+        return found[0]
 
     def _read_to(self, offsets: Mapping[str, int]) -> dict[str, datetime]:
         """When the last thing was written that a reader at these offsets has read, by stream. Of the first hundred streams."""
@@ -398,25 +448,27 @@ class PartPages:
                     found[name] = to_datetime(at)
         return found
 
-    def _metrics(self) -> list[MetricsLine]:
+    def _metrics(self) -> tuple[list[MetricsLine], int]:
+        """The newest metrics, and how many triages have been published."""
+        lines = self._newest(METRICS_STREAM, SHOWN_METRICS, SHOWN_METRICS * MAX_TASK_BYTES, _decode_metrics)
+        with suppress(NotFound):
+            return lines, self._log.span(TRIAGE_STREAM).latest
+        return lines, 0
+
+    def _newest(self, stream: str, most: int, max_bytes: int, decode: Callable[[bytes], T]) -> list[T]:
+        """The newest messages of a stream of the pipeline's own, newest first."""
         try:
-            span = self._log.span(METRICS_STREAM)
+            span = self._log.span(stream)
         except NotFound:
             return []
         step = browse(
-            self._broker.journal,
-            span.number,
-            span.earliest,
-            span.latest,
-            newest_first=True,
-            most=SHOWN_METRICS,
-            max_bytes=SHOWN_METRICS * MAX_TASK_BYTES,
+            self._broker.journal, span.number, span.earliest, span.latest, newest_first=True, most=most, max_bytes=max_bytes
         )
-        lines = []
+        found = []
         for _, message in step.found:
             with suppress(msgspec.DecodeError):  # somebody else's: anybody may publish to the topic
-                lines.append(_decode_metrics(message.data))
-        return lines
+                found.append(decode(message.data))
+        return found
 
     async def router(self, caller: Caller, _: NoParameters) -> RouterPage:
         """The router."""
@@ -591,6 +643,7 @@ class PartPages:
 
 
 _decode_metrics = msgspec.json.Decoder(MetricsLine).decode
+_decode_triage = msgspec.json.Decoder(TriagePage).decode
 
 
 def open_breakers(view: RouterView) -> list[str]:

@@ -1,9 +1,30 @@
-// How far are the readers outside the broker: Spark jobs and others that keep a cursor.
+// How far are the readers outside the broker, and what they found out: causes of dead letters, and metrics.
 
+import { get } from "../api.js";
 import { watch } from "../app.js";
-import { command, el, empty, time } from "../dom.js";
-import { count, instant, span } from "../format.js";
+import { command, el, empty, facts, fromQuery, messageLink, path, setText, time, withQuery } from "../dom.js";
+import { count, instant, plural, quote, short, span, visible, words } from "../format.js";
 import { Table } from "../table.js";
+
+const card = (title, note, ...parts) => el("section", { class: "card" }, el("header", {}, el("h2", {}, title), note && el("span", { class: "small soft" }, note)), ...parts);
+const here = (changes) => withQuery(changes, path("pipeline"));
+const isQueue = (group) => group.stream === `queue:${group.subscription}`;
+const of = (group) => (isQueue(group) ? group.subscription : `${group.stream} → ${group.subscription}`);
+const link = (group) => (isQueue(group) ? withQuery({ source: group.stream }, path("dead")) : path("subscriptions", group.subscription));
+
+/** One cause of dead letters: what they have in common, what to do, and some of them. */
+function showCause(place, group, at) {
+  if (!group) {
+    place.replaceChildren(empty("The newest triage has no such group.", el("a", { class: "button", href: here({ group: null }) }, "All causes")));
+    return;
+  }
+  place.replaceChildren(
+    el("p", { class: "verdict" }, visible(group.error || words(group.reason))),
+    card(`${plural(group.count, "dead letter")} with one cause`, el("span", {}, "triage of ", time(instant(at))), el("div", { class: "body stack" },
+      facts([["Of", el("a", { href: link(group) }, of(group))], ["What to do", group.action], ["Reason", words(group.reason)], ["Target", visible(group.target)], ["Status", group.status || ""], ["Version", visible(group.version)], ["Payload", visible(group.shape)], ["First", time(instant(group.first_at))], ["Last", time(instant(group.last_at))], ["One error", visible(group.example)]]),
+      el("div", {}, el("p", { class: "label" }, "Some of them"), el("ul", { class: "notes" }, ...group.samples.map((id) => el("li", {}, messageLink(id, 30))))),
+      group.condition && el("p", { class: "small roomy" }, command(`penstock pipeline redrive ${quote(group.stream)} --sql ${quote(group.condition)}`)))));
+}
 
 export function mount(main) {
   const cursors = new Table({
@@ -42,13 +63,49 @@ export function mount(main) {
     ],
     none: empty("The metrics job has published nothing yet."),
   });
-  const streamsCard = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Streams, most behind first")), streams.node);
-  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Pipeline")), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Cursors"), el("span", { class: "small soft" }, "a cursor that holds keeps messages from being removed")), cursors.node), streamsCard, el("section", { class: "card" }, el("header", {}, el("h2", {}, "Latest metrics")), metrics.node));
-  return watch("pipeline", {}, (data) => {
+  const causes = new Table({
+    label: "Causes of dead letters", key: (row) => row.id,
+    columns: [
+      { label: "Cause", kind: "words", phone: "line", show: (row) => ({ key: row.error, nodes: () => el("a", { href: here({ group: row.id }), title: row.example }, visible(row.error || words(row.reason))) }) },
+      { label: "Of", kind: "name", phone: "name", show: (row) => of(row) },
+      { label: "Target", kind: "name", show: (row) => visible(row.target) || "–" },
+      { label: "Status", kind: "number", show: (row) => row.status || "–" },
+      { label: "Version", kind: "name", show: (row) => visible(row.version) || "–" },
+      { label: "Letters", kind: "number", phone: "state", show: (row) => short(row.count) },
+      { label: "Last", kind: "whole", phone: "figure", show: (row) => ({ key: row.last_at, nodes: () => time(instant(row.last_at)) }) },
+      { label: "What to do", kind: "words", phone: "line", show: (row) => row.action },
+    ],
+    none: empty("No triage has been made yet:", command("penstock pipeline triage")),
+  });
+  const found = el("span", {}), cause = el("div", { class: "column", hidden: true }), crumb = el("p", { class: "crumbs" }, el("a", { href: here({ group: null }) }, "Pipeline"));
+  const streamsCard = card("Streams, most behind first", null, streams.node);
+  const all = el("div", { class: "column" },
+    card("Cursors", "a cursor that holds keeps messages from being removed", cursors.node), streamsCard,
+    card("Why messages died", found, causes.node), card("Latest metrics", null, metrics.node));
+  main.replaceChildren(el("div", { class: "head" }, crumb, el("h1", {}, "Pipeline")), cause, all);
+
+  let triage = null, triages = -1;
+  const show = () => {
+    const chosen = fromQuery("group");
+    cause.hidden = crumb.hidden = !chosen;
+    all.hidden = Boolean(chosen);
+    if (chosen && triage) showCause(cause, triage.groups.find((group) => group.id === chosen), triage.at);
+  };
+  const load = async (number) => {
+    triages = number;
+    triage = await get(["triage"]);
+    causes.update(triage.groups);
+    found.replaceChildren(...(triage.at ? [`${plural(triage.total, "dead letter")} in ${plural(triage.groups.length, "group")}, `, time(instant(triage.at))] : []));
+    show();
+  };
+  show();
+  const unmount = watch("pipeline", {}, (data) => {
     metrics.update(data.metrics);
     cursors.update([...data.cursors].sort((a, b) => b.lag - a.lag));
     const all = data.cursors.flatMap((cursor) => cursor.streams.map((one) => ({ ...one, cursor: cursor.name })));
     streamsCard.hidden = !all.length;
     streams.update(all.sort((a, b) => b.lag - a.lag).slice(0, 200));
+    if (data.triages !== triages) load(data.triages).catch((error) => setText(found, error.text ?? error.message));
   });
+  return { unmount, query: show };
 }

@@ -138,7 +138,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.server": ANY
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.broker", "penstock.config", "penstock.google", "penstock.http"}
-    | {"penstock.backup", "penstock.hub", "penstock.log", "penstock.native", "penstock.queue_api", "penstock.router", "uvloop"},
+    | {"penstock.backup", "penstock.hub", "penstock.log", "penstock.native", "penstock.queue_api", "penstock.router", "uvloop"}
+    | {"penstock.journal"},
+    "penstock.server.nodes": ANY
+    | KERNEL
+    | {
+        "penstock",
+        "penstock.access",
+        "penstock.config",
+        "penstock.http",
+        "penstock.journal",
+        "penstock.native",
+        "penstock.router",
+    }
+    | {"penstock.server", "penstock.wire", "aiohttp", "psycopg"},
     "penstock.server.backup": ANY
     | KERNEL
     | {"penstock.access", "penstock.backup", "penstock.config", "penstock.http", "penstock.server", "aiohttp"},

@@ -8,7 +8,7 @@ from penstock.access import ClientRates
 from penstock.config import Settings
 from penstock.http.authentication import TokenGate
 from penstock.rate_limit import RateLimit
-from penstock.server.server import _hosts
+from penstock.server.server import hosts_of
 from tests.integration.http_client import connected, scenario, serving
 from tests.integration.test_http_shell import Doorman
 
@@ -128,7 +128,7 @@ async def test_a_page_of_this_server_may_call_it_under_its_own_name() -> None:
 @scenario
 async def test_a_server_knows_its_own_pages_by_its_public_url_whoever_may_reach_it(host: str, stranger: int) -> None:
     settings = Settings(memory=True, host=host, insecure=True, public_url="https://queues.example")
-    async with serving(hosts=_hosts(settings)) as (_, port), connected(port) as client:
+    async with serving(hosts=hosts_of(settings)) as (_, port), connected(port) as client:
         own = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="https://queues.example")
         other = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="https://evil.example")
         pointed = await client.ask("POST", "/echo", b"x", Host="evil.example", Origin="https://evil.example")

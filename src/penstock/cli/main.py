@@ -18,6 +18,9 @@ COMMANDS = (
     Command("serve", "run the server", "penstock.cli.serve"),
     Command("config", "show every setting and where it comes from", "penstock.cli.config"),
     Command("context", "name servers, and choose the one to talk to", "penstock.cli.context"),
+    Command(
+        "nodes", "show the nodes of a cluster: who owns the log since when, and how far replicas are behind", "penstock.cli.nodes"
+    ),
     Command("status", "show on one screen what runs, what waits and what needs attention", "penstock.cli.status"),
     Command("token", "create, list and revoke the tokens of a server", "penstock.cli.token"),
     Command("backup", "copy a data directory, also while a server has it open", "penstock.cli.backup"),

@@ -21,6 +21,7 @@ from penstock.config.values import (
     FLAG,
     HOST,
     HOST_PATTERN,
+    JOURNAL,
     JWKS,
     ORIGIN,
     PATH,
@@ -98,6 +99,20 @@ class Settings:
     )
     memory: bool = field(
         default=False, metadata=_row(FLAG, "storage.memory", "keep messages in memory only; they are gone when the server stops")
+    )
+
+    journal: str | None = field(
+        default=None,
+        metadata=_row(
+            JOURNAL,
+            "storage.journal",
+            "the PostgreSQL database that keeps the messages, for several nodes; its password not in a flag",
+            shown="a data directory",
+        ),
+    )
+    node: str | None = field(
+        default=None,
+        metadata=_row(WORD, "server.node", "the name of this node among those that share a journal", shown="HOST:PORT"),
     )
 
     host: str = field(default="127.0.0.1", metadata=_row(HOST, "server.host", "the address to listen on"))
@@ -465,7 +480,7 @@ class Settings:
             if value is not None or option.default is not None:
                 object.__setattr__(self, option.name, option.kind.read(value, option.name))
         check_together({option.name: getattr(self, option.name) for option in OPTIONS}, str)
-        if self.data_dir is None and not self.memory:
+        if self.data_dir is None and not self.memory and self.journal is None:
             object.__setattr__(self, "data_dir", Path("penstock-data"))
         if self.token_file is None and self.data_dir is not None:
             object.__setattr__(self, "token_file", self.data_dir / "tokens.json")
@@ -518,6 +533,7 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
             f"{label('memory')} and {label('data_dir')} exclude each other",
             hint="messages are kept in memory or on disk; choose one",
         )
+    _check_journal(values, label)
     for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values.get(given) is not None and values.get(missing) is None:
             raise InvalidArgument(f"{label(given)} is set without {missing}", hint="TLS needs the certificate and its key")
@@ -547,6 +563,25 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
             )
     _check_hub_topics(values, label)
     _check_hub(values, label)
+
+
+def _check_journal(values: Mapping[str, Any], label: Label) -> None:
+    journal = values.get("journal")
+    if journal is None:
+        return
+    for other in ("memory", "data_dir"):
+        if values.get(other):
+            raise InvalidArgument(
+                f"{label('journal')} and {label(other)} exclude each other",
+                hint="messages are kept in PostgreSQL, in a directory or in memory; take one",
+            )
+    if values["auth"] == "token" and values.get("token_file") is None:
+        raise InvalidArgument(f"{label('auth')} is 'token', and there is no data directory for the tokens", hint="set token_file")
+    if label("journal").startswith("--") and (urlsplit(journal).password is not None or "password=" in journal):
+        raise InvalidArgument(
+            "--journal holds a password, which other users of this machine can see",
+            hint="set PENSTOCK_JOURNAL, or storage.journal in the file of settings, or use a password file of PostgreSQL",
+        )
 
 
 def _check_hub_topics(values: Mapping[str, Any], label: Label) -> None:

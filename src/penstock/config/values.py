@@ -214,6 +214,12 @@ def _check_redis(value: object) -> str:
     return value
 
 
+def _check_postgres(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"postgres(ql)?://[!-~]{1,2000}", value, re.ASCII):
+        raise ValueError
+    return value
+
+
 def _check_places(value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -244,6 +250,9 @@ TARGET_PATTERN = ValueType(
     metavar="HOST",
 )
 REDIS = ValueType("a Redis such as redis://127.0.0.1:6379/0", _check_redis, metavar="URL", is_hidden=True)
+JOURNAL = ValueType(
+    "the address of a PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE", _check_postgres, metavar="URL", is_hidden=True
+)
 PLACES = ValueType("a file, or addresses with commas between them", _check_places, metavar="FILE|URL", is_hidden=True)
 JWKS = ValueType("an address such as https://login.example/.well-known/jwks.json", _check_jwks, metavar="URL", is_hidden=True)
 WORD = ValueType("1 to 512 letters, digits and signs without spaces", _matching(r"[!-~]{1,512}"), metavar="TEXT")

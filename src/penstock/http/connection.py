@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from aiohttp import web
 
-from penstock.http.http2_relay import PREFACE, Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.refusal import GOOGLE_ERRORS, Refusal, code_location, refusal_of
 from penstock.http.request import SERVER_NAME, Request
@@ -23,10 +23,20 @@ log = logging.getLogger("penstock.http")
 ROUND_SECONDS = 1.0
 
 
+class Takeover(Protocol):
+    """What serves connections of this port that do not speak HTTP/1.1."""
+
+    def wants(self, data: bytes) -> bool | None:
+        """Whether a connection that begins with `data` belongs to it; None while that is not known."""
+
+    def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
+        """Serve a connection on which `data` has come so far; `on_end` is called once, when it has ended."""
+
+
 class Connection(web.RequestHandler):
     """aiohttp's connection, with what the watch has to know."""
 
-    __slots__ = ("is_heard", "is_minded", "opening", "relay", "request", "since", "stuck_bytes", "stuck_since", "traffic")
+    __slots__ = ("is_heard", "is_minded", "opening", "request", "since", "stuck_bytes", "stuck_since", "takeovers", "traffic")
 
     def __init__(
         self,
@@ -34,15 +44,15 @@ class Connection(web.RequestHandler):
         *,
         loop: asyncio.AbstractEventLoop,
         traffic: Traffic,
-        relay: Http2Relay | None = None,
+        takeovers: Sequence[Takeover] = (),
         **options: Any,
     ) -> None:
         super().__init__(server, loop=loop, **options)
         self.traffic = traffic
-        self.relay = relay
-        """Where it goes if it speaks HTTP/2; None as soon as it is known that it does not."""
+        self.takeovers = takeovers
+        """Where it may go instead; none as soon as it is known to speak HTTP/1.1."""
         self.opening = b""
-        """What has come while it may still be the preface of HTTP/2."""
+        """What has come while it may still belong to one of them."""
         self.request: Request | None = None
         """The request that runs; None between requests."""
         self.since: float | None = loop.time()
@@ -67,19 +77,20 @@ class Connection(web.RequestHandler):
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
-        if self.relay is not None:
+        if self.takeovers:
             data = self.opening + data
-            if data.startswith(PREFACE):
-                self._hand_over(self.relay, data)
+            wishes = [one.wants(data) for one in self.takeovers]
+            if True in wishes:
+                self._hand_over(self.takeovers[wishes.index(True)], data)
                 return
-            if PREFACE.startswith(data):  # too short to tell
+            if None in wishes:
                 self.opening = data
                 return
-            self.relay, self.opening = None, b""
+            self.takeovers, self.opening = (), b""
         super().data_received(data)
 
-    def _hand_over(self, relay: Http2Relay, data: bytes) -> None:
-        """It speaks HTTP/2: it is the relay's from now on, and counts until it ends."""
+    def _hand_over(self, takeover: Takeover, data: bytes) -> None:
+        """It belongs to another from now on, and counts until it ends."""
         transport, traffic = self.transport, self.traffic
         assert transport is not None, "something came on it"
         self.transport = None  # which aiohttp would close
@@ -88,7 +99,7 @@ class Connection(web.RequestHandler):
         def end() -> None:
             traffic.open -= 1
 
-        relay.take(transport, data, end)
+        takeover.take(transport, data, end)
 
     def begin(self, request: Request) -> None:
         self.request = request

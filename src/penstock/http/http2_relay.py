@@ -15,14 +15,14 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from penstock.http.splice import FarEnd, NearEnd, begins_with
+
 log = logging.getLogger("penstock.http")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """How every connection begins that speaks HTTP/2 (RFC 9113, 3.4)."""
 PROTOCOLS = ("http/1.1", "h2")
 """What TLS clients may choose from, by ALPN: the first, if they know both as browsers do. gRPC knows the second alone."""
-UNREAD_SECONDS = 10.0
-"""How long what was written last may take to be read, after the gRPC server has closed a connection."""
 RETRY_SECONDS, TRIES = 0.01, 500
 """While the gRPC server has no room for another connection in its backlog."""
 
@@ -32,7 +32,7 @@ class Http2Relay:
 
     def __init__(self) -> None:
         self._name: str | None = None
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, NearEnd] = {}
         """By the name of the Unix socket, as gRPC shows its peer."""
         self._connecting: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -51,6 +51,9 @@ class Http2Relay:
         """The gRPC server has stopped. Safe to call twice."""
         self._name = None
 
+    def wants(self, data: bytes) -> bool | None:
+        return begins_with(PREFACE, data)
+
     def address_of(self, peer: str) -> str | None:
         """The address of the client behind a peer of the gRPC server; None for one that came by itself to the gRPC port."""
         client = self._clients.get(peer)
@@ -60,7 +63,7 @@ class Http2Relay:
 
     def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
         """Relay a connection on which `data` has come so far; `on_end` is called once, when it has ended."""
-        client = _Client(transport, on_end)
+        client = NearEnd(transport, on_end)
         transport.set_protocol(client)
         if self._name is None:
             transport.abort()
@@ -79,7 +82,7 @@ class Http2Relay:
             for client in [*self._clients.values()]:
                 client.transport.abort()
 
-    async def _connect(self, client: _Client, data: bytes, path: str) -> None:
+    async def _connect(self, client: NearEnd, data: bytes, path: str) -> None:
         upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             upstream.bind("")  # the kernel finds a name
@@ -89,7 +92,7 @@ class Http2Relay:
             self._clients[name] = client
             self._idle.clear()
             client.on_gone = lambda: self._forget(name)
-            server, _ = await asyncio.get_running_loop().create_unix_connection(lambda: _Server(client), sock=upstream)
+            server, _ = await asyncio.get_running_loop().create_unix_connection(lambda: FarEnd(client), sock=upstream)
         except BaseException:
             upstream.close()
             client.transport.abort()
@@ -117,71 +120,3 @@ async def _connected(upstream: socket.socket, path: str) -> None:
         else:
             return
     raise TimeoutError("the gRPC server takes no connections")
-
-
-class _Client(asyncio.Protocol):
-    """The end that the client has."""
-
-    def __init__(self, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
-        self.transport = transport
-        peer = transport.get_extra_info("peername")
-        self.address: str = peer[0] if isinstance(peer, tuple) else str(peer)
-        self.on_gone: Callable[[], None] | None = None
-        self._on_end = on_end
-        self._server: asyncio.Transport | None = None
-
-    def begin(self, server: asyncio.Transport) -> None:
-        self._server = server
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
-            return
-        server.close()
-        if self.on_gone is not None:  # lost while the other end was made
-            self.on_gone()
-
-    def data_received(self, data: bytes) -> None:
-        if self._server is not None:
-            self._server.write(data)
-
-    def pause_writing(self) -> None:
-        """The client does not read: take no more from the server."""
-        if self._server is not None:
-            self._server.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._server is not None and not self._server.is_closing():
-            self._server.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone, and so is the connection to the server."""
-        if self._server is not None:
-            self._server.close()
-        if self.on_gone is not None:
-            self.on_gone()
-        self._on_end()
-
-
-class _Server(asyncio.Protocol):
-    """The end that the gRPC server has."""
-
-    def __init__(self, client: _Client) -> None:
-        self._client = client
-
-    def data_received(self, data: bytes) -> None:
-        if not self._client.transport.is_closing():
-            self._client.transport.write(data)
-
-    def pause_writing(self) -> None:
-        """The server does not read: take no more from the client."""
-        self._client.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if not self._client.transport.is_closing():
-            self._client.transport.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The server has closed it: the client gets what was written before, if it reads it soon."""
-        transport = self._client.transport
-        transport.close()
-        if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(UNREAD_SECONDS, transport.abort)

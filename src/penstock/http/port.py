@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -14,7 +14,7 @@ from aiohttp.streams import StreamReader
 
 from penstock.http.authentication import Gate
 from penstock.http.bodies import BodyBudget
-from penstock.http.connection import Connection, RefusedConnection, SlowConnectionWatch
+from penstock.http.connection import Connection, RefusedConnection, SlowConnectionWatch, Takeover
 from penstock.http.http2_relay import Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.request import Request
@@ -34,7 +34,7 @@ class HttpServer:
 
     Without a `gate` everyone is let in. `origins` are the web origins (`https://app.example.com`, or `*`) whose pages may call,
     `hosts` the names by which the server may be called beside addresses and localhost; they matter where no token is needed.
-    Connections that speak HTTP/2 go to `relay`.
+    Connections that speak HTTP/2 go to `relay`, those that begin otherwise to `takeovers`.
     """
 
     def __init__(
@@ -47,16 +47,19 @@ class HttpServer:
         hosts: Collection[str] = (),
         traffic: Traffic | None = None,
         relay: Http2Relay | None = None,
+        takeovers: Sequence[Takeover] = (),
     ) -> None:
         self.table = routes if isinstance(routes, RouteTable) else RouteTable(routes)
         self.limits = limits or HttpLimits()
         self.traffic = traffic or Traffic()
         self._relay = relay
+        self._takeovers = (*takeovers, *([] if relay is None else [relay]))
         self._shell = Shell(self.table, gate=gate, limits=self.limits, traffic=self.traffic, origins=origins, hosts=hosts)
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
         self._watch: SlowConnectionWatch | None = None
         self._stopped = asyncio.Event()
+        self._make: Callable[[], asyncio.Protocol]
 
     @property
     def stopping(self) -> asyncio.Event:
@@ -67,12 +70,16 @@ class HttpServer:
     def bodies(self) -> BodyBudget:
         return self._shell.bodies
 
+    def protocol(self) -> asyncio.Protocol:
+        """What serves one more connection, which came by another way. Call it after `start`."""
+        return self._make()
+
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the one that was given, or the one that was found for 0."""
         loop, limits = asyncio.get_running_loop(), self.limits
         server = web.Server(self._shell.handle, request_factory=self._request, handler_cancellation=True, loop=loop)
 
-        def connect() -> asyncio.Protocol:
+        def make() -> asyncio.Protocol:
             if self.traffic.open >= limits.max_connections:
                 self.traffic.refused += 1
                 return RefusedConnection()
@@ -81,7 +88,7 @@ class HttpServer:
                 server,
                 loop=loop,
                 traffic=self.traffic,
-                relay=self._relay,
+                takeovers=self._takeovers,
                 keepalive_timeout=limits.idle_seconds,
                 max_line_size=limits.max_line_bytes,
                 max_field_size=limits.max_field_bytes,
@@ -93,14 +100,14 @@ class HttpServer:
             )
 
         self._listener = await loop.create_server(
-            connect,
+            make,
             host,
             port,
             ssl=ssl_context,
             backlog=BACKLOG,
             ssl_handshake_timeout=limits.head_seconds if ssl_context is not None else None,
         )
-        self._server = server
+        self._server, self._make = server, make
         self._watch = SlowConnectionWatch(server, limits, self.traffic)
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound

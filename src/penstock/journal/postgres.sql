@@ -62,6 +62,18 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (log, part)
 );
 
+-- The nodes that share a log, as they report, for people: who owns it is in logs. beat: when it last reported.
+CREATE TABLE nodes (
+    log int NOT NULL,
+    node text NOT NULL,
+    address text NOT NULL,
+    version text NOT NULL,
+    state text NOT NULL,
+    since timestamptz NOT NULL,
+    beat timestamptz NOT NULL,
+    PRIMARY KEY (log, node)
+) WITH (fillfactor = 50);
+
 -- What lies beside the log as a file in a data directory: cursors, tokens, the last configuration of a router.
 CREATE TABLE files (
     log int NOT NULL,

@@ -36,6 +36,7 @@ from penstock.errors import (
     ResourceExhausted,
     TopicNotFound,
 )
+from penstock.journal.journal import RemoteJournal
 from penstock.log import write_ledger
 from penstock.log.staging import (
     Manifest,
@@ -86,13 +87,15 @@ class CommitResult(NamedTuple):
 class Writes:
     """All writes of a broker. Names of writes and queries are `NAME`, or `PROJECT/NAME`. Close it before the broker.
 
-    Without a data directory what is staged lives in a temporary one, as long as this does.
+    Without a data directory what is staged lives in a temporary one, as long as this does: a query whose parts are lost with a
+    node stages them again.
     """
 
     def __init__(self, broker: Broker, *, limits: StagingLimits | None = None) -> None:
         self._broker = broker
         self._ledgers = Documents(broker, PREFIX)
-        path: str | None = getattr(broker.journal, "path", None) if broker.is_durable else None
+        is_local = broker.is_durable and not isinstance(broker.journal, RemoteJournal)
+        path: str | None = getattr(broker.journal, "path", None) if is_local else None
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
         self.staging = Staging(self._temporary or Path(path or "") / "staged", limits)
         # One query has one of them, so that its commits come one after the other; that others wait too now and then is no harm.

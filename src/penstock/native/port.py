@@ -48,8 +48,9 @@ class NativeLimits:
 class NativeServer:
     """The server of the native protocol on one port. Start it once; stopping is always safe."""
 
-    def __init__(self, service: Service, *, gate: Gate | None = None, limits: NativeLimits | None = None) -> None:
+    def __init__(self, service: Service, *, gate: Gate | None = None, limits: NativeLimits | None = None, epoch: int = 0) -> None:
         self.service = service
+        self._epoch = epoch
         self.gate = gate
         self.limits = limits or NativeLimits()
         self.connections: set[Connection] = set()
@@ -57,11 +58,15 @@ class NativeServer:
         self._listener: asyncio.Server | None = None
         self._place: NativeEndpoint | None = None
 
+    def protocol(self) -> asyncio.Protocol:
+        """What serves one more connection."""
+        return Connection(self)
+
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the given one, or a free one for 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: Connection(self),
+            self.protocol,
             host,
             port,
             ssl=tls,
@@ -69,7 +74,7 @@ class NativeServer:
             backlog=BACKLOG,
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
-        self._place = NativeEndpoint(bound, VERSION, tls is not None)
+        self._place = NativeEndpoint(bound, VERSION, tls is not None, self._epoch)
         return bound
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
@@ -98,12 +103,14 @@ class NativeServer:
         yield Sample(_REQUESTS, (), self.requests)
 
 
-class NativeEndpoint(msgspec.Struct):
-    """Where the native protocol is spoken, on the same host."""
+class NativeEndpoint(msgspec.Struct, omit_defaults=True):
+    """Where the native protocol is spoken, on the same host; of a node, also which one owns the log, under which epoch."""
 
     port: int
     version: int
     tls: bool
+    epoch: int = 0
+    owner: str | None = None
 
 
 def discovery_route(place: Callable[[], NativeEndpoint | None]) -> Route:

@@ -184,11 +184,15 @@ class SocketServer:
         self._codec = codec
         self._listener: asyncio.Server | None = None
 
+    def protocol(self) -> asyncio.Protocol:
+        """What serves one more connection."""
+        return Connection(self, self._codec)
+
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the given one, or a free one for 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: Connection(self, self._codec),
+            self.protocol,
             host,
             port,
             ssl=ssl_context,

@@ -50,6 +50,9 @@ class BackupApi:
             if not request.principal.may_everywhere(verb):
                 raise PermissionDenied(verb, "everything, which a backup needs")
         if self._settings.data_dir is None:
+            if self._settings.journal is not None:
+                hint = "copy it as every database of PostgreSQL: pg_basebackup, pgBackRest"
+                raise FailedPrecondition("the server keeps its messages in PostgreSQL", hint=hint)
             raise FailedPrecondition("the server keeps its messages in memory only", hint="start it with --data-dir")
         headers = {"X-Request-Id": request.request_id, "Server": SERVER_NAME, "Content-Type": TAR, "Cache-Control": "no-store"}
         if request.method == "HEAD":

@@ -17,9 +17,10 @@ import resource
 import signal
 import ssl
 import sys
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import uvloop
@@ -43,12 +44,15 @@ from penstock.http.authentication import TokenGate
 from penstock.http.http2_relay import PROTOCOLS, Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.monitoring import monitoring_routes
+from penstock.http.monitoring.samples import Collector
 from penstock.http.pages import documented
 from penstock.http.port import HttpServer
+from penstock.http.routes import Route
 from penstock.http.sites import ANY_HOST
 from penstock.http.traffic import Traffic, traffic_collector
 from penstock.hub.broker.host import HubHost, check_access
 from penstock.hub.server.routes import HubServer
+from penstock.journal.journal import Journal
 from penstock.log.server import LogApi, has_arrow
 from penstock.log.writes import Writes
 from penstock.native import NativeLimits, NativeServer
@@ -61,11 +65,13 @@ from penstock.server.backup import BackupApi
 from penstock.server.console import Console
 from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
+from penstock.server.nodes.relay import RelayEntry
 from penstock.server.notify import Supervisor
 from penstock.values.projects import Projects, Quotas
 
 if TYPE_CHECKING:
     from penstock.router.host import RouterHost
+    from penstock.server.nodes.node import Node
 
 log = logging.getLogger("penstock.server")
 
@@ -94,11 +100,33 @@ class Stoppable(Protocol):
         """Take nothing more, finish what runs within the grace, cancel the rest. Safe to call twice, and before a start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The log of a cluster, for as long as one node owns it."""
+
+    journal: Journal
+    epoch: int
+    relay_key: bytes
+    """Shared by the nodes, who show with it that a connection comes from one of them."""
+    routes: Sequence[Route] = ()
+    """What every node answers about itself and the others."""
+    collectors: Sequence[Collector] = ()
+
+
 class Server:
     """One server. `start` and `stop` belong to one event loop; after `start` the ports are known."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None, *, router_leads: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        router_leads: bool = False,
+        ownership: Ownership | None = None,
+    ) -> None:
         self.settings = settings
+        self._ownership = ownership
+        """What a node of a cluster has in place of a data directory."""
         self._router_leads = router_leads
         """Whether the server is there for its router: then the router's health is the server's."""
         self._clock = clock or SystemClock()
@@ -130,7 +158,9 @@ class Server:
         keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
         rates = ClientRates(RateLimit(settings.rate_limit, settings.rate_burst or 1)) if settings.rate_limit else None
         gate = TokenGate(keyring, rates, self._clock)
-        self.broker = await asyncio.to_thread(Broker, data_dir=settings.data_dir, clock=self._clock)
+        owned = self._ownership
+        storage: dict[str, Any] = {"data_dir": settings.data_dir} if owned is None else {"journal": owned.journal}
+        self.broker = await asyncio.to_thread(Broker, clock=self._clock, **storage)
         self._rest.push_async_callback(asyncio.to_thread, self.broker.close)
         projects = Projects(settings.project, Quotas(queues=settings.max_queues))
         self._aio = aio = AsyncBroker(self.broker)
@@ -156,6 +186,7 @@ class Server:
             service,
             gate=guard,
             limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
+            epoch=0 if owned is None else owned.epoch,
         )
         writes = await asyncio.to_thread(Writes, self.broker)
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
@@ -177,6 +208,7 @@ class Server:
             *logs.routes(),
             *BackupApi(settings).routes(),
             *([] if hub is None else hub.routes()),
+            *([] if owned is None else owned.routes),
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,
@@ -189,6 +221,7 @@ class Server:
                     logs.collect,
                     *([] if router is None else [router_collector(router.view)]),
                     *([] if hub is None else [hub.collect]),
+                    *([] if owned is None else owned.collectors),
                 ],
             ),
         ]
@@ -201,20 +234,30 @@ class Server:
                 leads=self._router_leads,
             )
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES, home=console.home)
+        sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        resp, rpc = Resp3Server(queues, gate=guard, limits=sockets), SynapRpcServer(queues, gate=guard, limits=sockets)
         http = HttpServer(
             table,
             gate=gate,
             limits=HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
             origins=settings.cors_origins,
             traffic=traffic,
-            hosts=_hosts(settings),
+            hosts=hosts_of(settings),
             relay=self._relay,
+            takeovers=[] if owned is None else [_relay_entry(owned.relay_key, lambda: http, native, resp, rpc)],
         )
-        sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        resp, rpc = Resp3Server(queues, gate=guard, limits=sockets), SynapRpcServer(queues, gate=guard, limits=sockets)
         self._apis += [http, pubsub, native, resp, rpc]
-        tls = _tls(settings)
-        self.port = await self._listening("port", http.start(settings.host, settings.port, _tls(settings, PROTOCOLS)))
+        await self._listen(http, pubsub, native, resp, rpc)
+        if router is not None:
+            # Last: its queues and targets may be at this very server.
+            await router.start()
+
+    async def _listen(
+        self, http: HttpServer, pubsub: GoogleApi, native: NativeServer, resp: Resp3Server, rpc: SynapRpcServer
+    ) -> None:
+        settings = self.settings
+        tls = tls_of(settings)
+        self.port = await self._listening("port", http.start(settings.host, settings.port, tls_of(settings, PROTOCOLS)))
         # Who runs a router asks for no gRPC, unless the port is set.
         grpc_port = settings.grpc_port or None if self._router_leads else settings.grpc_port
         self.grpc_port = await self._listening("grpc_port", pubsub.start(settings.host, grpc_port, _tls_pair(settings)))
@@ -224,9 +267,6 @@ class Server:
             self.resp_port = await self._listening("resp_port", resp.start(settings.host, settings.resp_port, tls))
         if settings.rpc_port is not None:
             self.rpc_port = await self._listening("rpc_port", rpc.start(settings.host, settings.rpc_port, tls))
-        if router is not None:
-            # Last: its queues and targets may be at this very server.
-            await router.start()
 
     async def _listening(self, name: str, start: Awaitable[T]) -> T:
         """Open a port; the error of one that cannot be opened names it."""
@@ -263,16 +303,17 @@ class Server:
         self._rest.callback(console.stop)
         return console
 
-    async def stop(self) -> None:
-        """Stop cleanly, within the settings' limit. Safe to call twice."""
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Stop cleanly, within the settings' limit or another one. Safe to call twice."""
         self._is_stopping = True
         if self._aio is not None:
             self._aio.stopping.set()
-        until = monotonic() + int(self.settings.shutdown_seconds * SECOND)
+        grace = self.settings.shutdown_seconds if grace_seconds is None else grace_seconds
+        until = monotonic() + int(grace * SECOND)
         ended: list[object] = []
         if self.hub is not None:
             # Its clients get the reason before the HTTP port closes their sockets.
-            ended += await asyncio.gather(self.hub.stop(self.settings.shutdown_seconds / 2), return_exceptions=True)
+            ended += await asyncio.gather(self.hub.stop(grace / 2), return_exceptions=True)
         apis, self._apis = self._apis, []
         stops = [api.stop(max(until - monotonic(), 0) / SECOND) for api in apis]
         ended += await asyncio.gather(*stops, return_exceptions=True)
@@ -281,6 +322,10 @@ class Server:
         for problem in ended:
             if isinstance(problem, BaseException):
                 raise problem
+
+    async def abort(self) -> None:
+        """Close the broker at once; calls that run are cut off."""
+        await asyncio.to_thread(self.broker.close)
 
     def _problems(self) -> Iterator[str]:
         if self._is_stopping:
@@ -304,7 +349,7 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server, supervisor = Server(settings, router_leads=router_leads), Supervisor(os.environ)
+    server, supervisor = _serving(settings, router_leads=router_leads), Supervisor(os.environ)
     await server.start()
     # What is loaded by now stays: the collector need not look at it again, which would stop every call for tens of milliseconds.
     gc.collect()
@@ -319,7 +364,15 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
         supervisor.close()
 
 
-async def _until_stopped(server: Server, stopping: asyncio.Event, supervisor: Supervisor) -> int:
+def _serving(settings: Settings, *, router_leads: bool) -> Server | Node:
+    if settings.journal is None:
+        return Server(settings, router_leads=router_leads)
+    from penstock.server.nodes.node import Node  # noqa: PLC0415  # its library is another extra
+
+    return Node(settings, router_leads=router_leads)
+
+
+async def _until_stopped(server: Server | Node, stopping: asyncio.Event, supervisor: Supervisor) -> int:
     """Wait for a signal, then stop; returns the exit code."""
     settings = server.settings
     failure = await _wait_for_stop(stopping, server)
@@ -332,7 +385,7 @@ async def _until_stopped(server: Server, stopping: asyncio.Event, supervisor: Su
     if not finished.done():
         log.warning("stopping at once: running calls are cut off, what is confirmed is kept")
         finished.cancel()
-        await asyncio.to_thread(server.broker.close)
+        await server.abort()
         return 1
     await finished
     hurried.cancel()
@@ -342,7 +395,7 @@ async def _until_stopped(server: Server, stopping: asyncio.Event, supervisor: Su
     return 0 if failure is None else 1
 
 
-async def _wait_for_stop(stopping: asyncio.Event, server: Server) -> BaseException | None:
+async def _wait_for_stop(stopping: asyncio.Event, server: Server | Node) -> BaseException | None:
     """Wait for a signal, or for a router that cannot start; returns why it cannot."""
     told: asyncio.Future[object] = asyncio.ensure_future(stopping.wait())
     if server.router is None:
@@ -354,7 +407,14 @@ async def _wait_for_stop(stopping: asyncio.Event, server: Server) -> BaseExcepti
     return failed.exception() if failed.done() else None
 
 
-def _greeting(server: Server) -> Iterator[str]:
+def _relay_entry(
+    key: bytes, http: Callable[[], HttpServer], native: NativeServer, resp: Resp3Server, rpc: SynapRpcServer
+) -> RelayEntry:
+    ports = {"native": native.protocol, "resp": resp.protocol, "rpc": rpc.protocol}
+    return RelayEntry(key, {"http": lambda: http().protocol(), **ports})
+
+
+def _greeting(server: Server | Node) -> Iterator[str]:
     """Where it listens, and how to try it."""
     settings = server.settings
     url = settings.url(server.port)
@@ -379,16 +439,17 @@ def _greeting(server: Server) -> Iterator[str]:
         yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     if not has_arrow():
         yield f"log API (Spark)     off: pyarrow is not installed  ({how_to_install('arrow')})"
-    yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
+    kept = "in PostgreSQL" if settings.journal is not None else "in memory only" if settings.memory else f"in {settings.data_dir}"
+    yield f"messages are kept   {kept}"
 
 
-def _hosts(settings: Settings) -> set[str]:
+def hosts_of(settings: Settings) -> set[str]:
     """The names of this server, whose pages are its own. On this machine alone it answers to no others, beyond it to any."""
     own = {settings.host, urlsplit(settings.url(0)).hostname or ""}
     return own if is_loopback(settings.host) else {*own, ANY_HOST}
 
 
-def _tls(settings: Settings, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
+def tls_of(settings: Settings, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
     """The TLS of a port; `protocols` are those that clients may choose from, the server's favourite first."""
     if settings.tls_cert is None:
         return None

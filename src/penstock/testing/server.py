@@ -106,7 +106,7 @@ class ServerProcess:
     """
 
     def __init__(self, data_dir: Path | None = None, **options: object) -> None:
-        flags = ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
+        flags = ["--data-dir", str(data_dir)] if data_dir is not None else [] if "journal" in options else ["--memory"]
         for name, value in {"port": 0, "grpc_port": 0, "native_port": 0, **options}.items():
             flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         self._command = [sys.executable, "-m", "penstock", "serve", *flags]

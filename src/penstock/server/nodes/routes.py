@@ -1,0 +1,74 @@
+"""What every node answers about itself and the others: `/nodes`, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from penstock.access import Verb
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.http.monitoring.samples import Metric, Sample
+from penstock.http.request import Request, json_response
+from penstock.http.routes import Operation, Reply, Route
+from penstock.server.nodes.members import NodeInfo, ReplicaInfo
+
+_OWNER = Metric("penstock_node_owner", "gauge", "1 if this node owns the log, else 0.")
+_EPOCH = Metric("penstock_node_epoch", "gauge", "How often the log has changed its owner; 0 while that is not known.")
+_RELAYED = Metric("penstock_node_relayed_connections", "gauge", "Connections that this node relays to the owner.")
+_SILENT = Metric("penstock_node_database_silent_seconds", "gauge", "How long ago the database last answered this node.")
+
+
+class ClusterInfo(msgspec.Struct):
+    """The log, its owner, the nodes, and the standbys of PostgreSQL."""
+
+    node: str
+    """The one that answers."""
+    epoch: int
+    owner: str | None
+    nodes: list[NodeInfo]
+    replicas: list[ReplicaInfo]
+
+
+class NodeState(Protocol):
+    """What is known without asking."""
+
+    @property
+    def is_owner(self) -> bool: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def relayed(self) -> int: ...
+    @property
+    def heard_at(self) -> int:
+        """When the database last answered."""
+
+
+def node_routes(info: Callable[[], Awaitable[ClusterInfo]]) -> list[Route]:
+    """The routes; `info` asks the database."""
+
+    async def nodes(_: Request) -> web.StreamResponse:
+        return json_response(await info())
+
+    operation = Operation(
+        "The nodes of the cluster",
+        "Who owns the log and since when, who stands by, and how far the standbys of PostgreSQL are behind.",
+        ("monitoring",),
+        replies={200: Reply("The nodes.", ClusterInfo)},
+    )
+    return [Route("GET", "/nodes", nodes, operation, verb=Verb.METRICS)]
+
+
+def node_collector(state: NodeState) -> Callable[[], Iterator[Sample]]:
+    """The numbers of a node, for `/metrics`."""
+
+    def collect() -> Iterator[Sample]:
+        yield Sample(_OWNER, (), int(state.is_owner))
+        yield Sample(_EPOCH, (), state.epoch)
+        yield Sample(_RELAYED, (), state.relayed)
+        yield Sample(_SILENT, (), (monotonic() - state.heard_at) / SECOND)
+
+    return collect

@@ -132,6 +132,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"penstock.log", "penstock.router.core", "penstock.schemas", "deltalake", "pyspark", "pyarrow", "pandas"},
     "penstock.pipeline.core": PURE | PURE_KERNEL | {"penstock.log.log", "penstock.pipeline.schemas", "difflib"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
+    "penstock.journal_copy": ANY | KERNEL | {"penstock.journal"},
     "penstock.backup": ANY | KERNEL | BROKER | {"penstock.access", "penstock.wire"},
     # what composes them
     "penstock": ANY | KERNEL | {"penstock.api", "penstock.broker", "penstock.client", "penstock.worker"},
@@ -164,7 +165,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.cli": ANY
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.client", "penstock.config", "penstock.pipeline"}
-    | {"penstock.backup", "penstock.hub", "penstock.router", "penstock.server", "penstock.wire", "penstock.worker", "uvloop"},
+    | {"penstock.backup", "penstock.hub", "penstock.journal_copy", "penstock.router", "penstock.server", "penstock.wire"}
+    | {"penstock.worker", "uvloop"},
     "penstock.__main__": ANY | {"penstock.cli"},
     # the shipped test kit may import all of Penstock; nothing but itself and the demo may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest", "uvloop"},

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -36,14 +36,17 @@ from penstock.journal.directory import (
     PRIVATE,
     confirm,
     make_directory,
-    read_file,
     replace_file,
     write_mark,
 )
+from penstock.journal.journal import is_database
 from penstock.journal.readonly import CHANCES, ReadOnlyJournal
 from penstock.journal.sql_reader import Verified
 from penstock.wire.address import text_of
 from penstock.wire.http import answer
+
+if TYPE_CHECKING:
+    from penstock.journal.postgres_reader import ReadOnlyPostgres
 
 TOKENS = "tokens.json"
 FILES = (cursors.FILE, TOKENS, "router-config.json")
@@ -219,30 +222,49 @@ def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], *, p
 
 
 def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _unseen) -> Report:
-    """Read everything in a data directory, and compare every checksum. A broker may have it open.
+    """Read everything in a data directory, or in the database at an address, and compare every checksum. A broker may own it.
 
     `progress` is called with the number of messages and events that were read since it was called last. InvalidArgument if it is
     no data directory; what is damaged is in the report.
     """
     found = Verified()
     problems: list[str] = []
+    marks = tokens = 0
     with _noted(problems):
-        journal = ReadOnlyJournal(path)
+        journal = _reader(path)
         try:
             for check in journal.checks():
                 with _noted(problems):
                     part = _checked(check)
                     found = Verified(*(a + b for a, b in zip(found, part, strict=True)))
                     progress(part.messages + part.events)
+            with _noted(problems):
+                marks = len(cursors.load(journal.path, journal.read_file(cursors.FILE)))
         finally:
             journal.close()
-    marks = tokens = 0
-    with _noted(problems):
-        marks = len(cursors.load(str(path), read_file(Path(path) / cursors.FILE)))
-    with _noted(problems):
-        tokens = len(Keyring(Path(path) / TOKENS).list())
-    problems += map(str, _check_manifest(Path(path)))
+    if not is_database(path):
+        with _noted(problems):
+            tokens = len(Keyring(Path(path) / TOKENS).list())
+        problems += map(str, _check_manifest(Path(path)))
     return Report(*found, marks, tokens, problems)
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """A SHA-256 over the log in a data directory or in the database at an address: equal logs have the same."""
+    journal = _reader(path)
+    try:
+        return journal.fingerprint()
+    finally:
+        journal.close()
+
+
+def _reader(path: str | os.PathLike[str]) -> ReadOnlyJournal | ReadOnlyPostgres:
+    """The log at a path or an address, to be read."""
+    if isinstance(path, str) and is_database(path):
+        from penstock.journal.postgres_reader import ReadOnlyPostgres  # noqa: PLC0415  # psycopg is an extra
+
+        return ReadOnlyPostgres(path)
+    return ReadOnlyJournal(path)
 
 
 def _checked(check: Callable[[], Verified]) -> Verified:

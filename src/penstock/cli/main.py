@@ -25,6 +25,7 @@ COMMANDS = (
     Command("token", "create, list and revoke the tokens of a server", "penstock.cli.token"),
     Command("backup", "copy a data directory, also while a server has it open", "penstock.cli.backup"),
     Command("restore", "create a data directory from a backup", "penstock.cli.restore"),
+    Command("journal", "copy a log between a data directory and PostgreSQL", "penstock.cli.journal"),
     Command("verify", "check every checksum in a data directory or backup", "penstock.cli.verify"),
     Command("topic", "create, list, show and delete topics", "penstock.cli.topic"),
     Command("subscription", "create, list, move, pause and delete subscriptions", "penstock.cli.subscription"),

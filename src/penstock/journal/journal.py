@@ -16,6 +16,13 @@ from penstock.journal.core.chunk import Chunk, Summary
 from penstock.journal.core.events import Event
 from penstock.values.message import Batch
 
+DATABASES = ("postgresql://", "postgres://")
+
+
+def is_database(place: object) -> bool:
+    """Whether the place of a log is the address of a database, and not a directory."""
+    return isinstance(place, str) and place.startswith(DATABASES)
+
 
 class Append(msgspec.Struct, gc=False):
     """Messages to append to a stream, from offset `first` on."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import (
     BrokerClosed,
+    FailedPrecondition,
     JournalUnavailable,
     JournalUncertain,
     LogInUse,
@@ -60,7 +61,7 @@ from penstock.journal.postgres_connection import (
     number_array,
 )
 from penstock.journal.postgres_reader import PostgresReader
-from penstock.journal.sql_reader import STREAM_BITS, checksum, removed_until
+from penstock.journal.sql_reader import STREAM_BITS, Row, checksum, removed_until
 
 log = logging.getLogger("penstock.broker")
 
@@ -102,6 +103,18 @@ ON CONFLICT (log) DO UPDATE SET epoch = logs.epoch + 1, node = excluded.node, ad
     backend_start = excluded.backend_start
 RETURNING epoch
 """
+_CHUNK_INSERT = """
+INSERT INTO chunks (log, position, count, size, published_at, plain, keyed, crc, body, event)
+SELECT $1::int, u.*, 0 FROM unnest(
+    $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::bytea[]
+) AS u
+"""
+_EVENT_INSERT = """
+INSERT INTO events (log, first, count, at, crc, body, epoch, commit_id)
+SELECT $1::int, u.*, 0, 0 FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::bytea[]) AS u
+"""
+UNFINISHED = "unfinished_copy"
+"""The name in `meta` of a log that is being copied here."""
 _TERMINATE = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid = $1::int AND backend_start = $2::text::timestamptz
 """
@@ -210,14 +223,15 @@ class PostgresJournal(PostgresReader):
     def checkpoint(self, state: State) -> None:
         body = image.encode(state)
         with self._writing() as session:
-            since = self._next_event
-            crc = checksum((since,), body)
             session.execute("DELETE FROM checkpoints WHERE log = $1::int", self.number)
-            pieces = [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)]
-            query = "INSERT INTO checkpoints VALUES ($1::int, $2::int, $3::int, $4::bigint, $5::bigint, $6::bytea)"
-            for part, piece in enumerate(pieces):
-                session.execute(query, self.number, part, len(pieces), since, crc, piece)
-            session.execute("UPDATE logs SET confirmed = $2::bigint WHERE log = $1::int", self.number, since)
+            self._insert_checkpoint(session, self._next_event, body)
+            session.execute("UPDATE logs SET confirmed = $2::bigint WHERE log = $1::int", self.number, self._next_event)
+
+    def _insert_checkpoint(self, session: Session, since: int, body: bytes) -> None:
+        pieces = [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)]
+        query = "INSERT INTO checkpoints VALUES ($1::int, $2::int, $3::int, $4::bigint, $5::bigint, $6::bytea)"
+        for part, piece in enumerate(pieces):
+            session.execute(query, self.number, part, len(pieces), since, checksum((since,), body), piece)
 
     def event_range(self) -> tuple[int, int]:
         return self._first_event, self._next_event
@@ -278,6 +292,34 @@ class PostgresJournal(PostgresReader):
         with self._writing() as session:
             session.execute(query, self.number, name, content)
 
+    def take_rows(self, chunks: Iterable[Row], events: Iterable[Row]) -> None:
+        """Store rows of another log as they are."""
+        with self._writing() as session:
+            # Until `take_state`, nobody opens what is only a part of a log.
+            session.execute("INSERT INTO meta VALUES ($1::int, $2, 1) ON CONFLICT DO NOTHING", self.number, UNFINISHED)
+            for query, rows in ((_CHUNK_INSERT, list(chunks)), (_EVENT_INSERT, list(events))):
+                if rows:
+                    *numbers, bodies = zip(*rows, strict=True)
+                    session.execute(query, self.number, *map(number_array, numbers), bytea_array(bodies))
+
+    def take_state(self, ends: Mapping[str, int], since: int, checkpoint: bytes | None) -> None:
+        """Finish a log that was taken: where it begins, and its checkpoint."""
+        with self._writing() as session:
+            for name, value in ends.items():
+                session.execute("INSERT INTO meta VALUES ($1::int, $2, $3::bigint)", self.number, name, value)
+            if checkpoint is not None:
+                self._insert_checkpoint(session, since, checkpoint)
+            session.execute("DELETE FROM meta WHERE log = $1::int AND name = $2", self.number, UNFINISHED)
+        with self._reading("the ends of the log") as reader, self.snapshot(reader):
+            self._first_event, self._next_event = self._stored_ends(reader)
+        self._write_beat()
+
+    def remove_all(self) -> None:
+        """Remove what was taken, after an error."""
+        with self._writing() as session:
+            for table in ("chunks", "events", "meta", "checkpoints", "files"):
+                session.execute(f"DELETE FROM {table} WHERE log = $1::int", self.number)
+
     @property
     def trouble(self) -> str | None:
         """What is wrong with the database; None if nothing is."""
@@ -321,6 +363,11 @@ class PostgresJournal(PostgresReader):
         self.epoch = int(epoch or 0)
         with self._reading("opening") as reader, self.snapshot(reader):
             self._first_event, self._next_event = self._stored_ends(reader)
+            query = f"SELECT 1 FROM meta WHERE {self._of_log}name = ?"
+            is_unfinished = reader.execute(query, (UNFINISHED,)).fetchone() is not None
+        if is_unfinished:
+            hint = "a copy into it was cut off: drop the schema penstock, or the database, and copy again"
+            raise FailedPrecondition(f"the log in {self.path} is not complete", hint=hint)
         self._check_mark()
 
     def _connect(self, *, is_first: bool = False) -> Session:

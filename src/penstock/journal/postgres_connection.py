@@ -19,6 +19,7 @@ from urllib.parse import quote
 from penstock import forks
 from penstock.errors import CorruptLog, FailedPrecondition, InvalidArgument, PenstockError, Unavailable, UnsupportedFormat
 from penstock.extras import how_to_install
+from penstock.journal.journal import DATABASES, is_database
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -40,7 +41,6 @@ STEPS: Mapping[int, str] = {}
 SCHEMA = "penstock"
 LOCK_CLASS = 0x50535448
 """The first key of all our advisory locks; the second is the log, or 0 for the tables themselves."""
-SCHEMES = ("postgresql://", "postgres://")
 MIN_VERSION = 140_000
 CONNECT_SECONDS = 5
 DEFAULTS = {
@@ -54,22 +54,17 @@ DEFAULTS = {
 """Parameters that an address need not have. No time limit among them makes the server cancel anything."""
 
 
-def is_address(text: object) -> bool:
-    """Whether this is the address of a PostgreSQL database, and not a path."""
-    return isinstance(text, str) and text.startswith(SCHEMES)
-
-
 class Address:
     """The address of a database; `str()` leaves out the password."""
 
     def __init__(self, text: str) -> None:
-        if not is_address(text):
-            raise InvalidArgument.of("journal", text if isinstance(text, str) and "@" not in text else "…", f"{SCHEMES[0]}…")
+        if not is_database(text):
+            raise InvalidArgument.of("journal", text if isinstance(text, str) and "@" not in text else "…", f"{DATABASES[0]}…")
         try:
             self._parameters = conninfo_to_dict(text)
         except psycopg.ProgrammingError:
             # The text of the error may contain the password.
-            hint = f"write {SCHEMES[0]}USER@HOST:PORT/DATABASE; characters such as @ / : in a user or password are written %40 …"
+            hint = f"write {DATABASES[0]}USER@HOST:PORT/DATABASE; signs such as @ / : in a user or password are written %40 …"
             raise InvalidArgument("journal is no address of a PostgreSQL database", hint=hint) from None
         self.has_password = "password" in self._parameters
 
@@ -80,7 +75,7 @@ class Address:
         hosts = found.get("host", found.get("hostaddr", "")).split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
         places = (f"{quote(host, safe='[]')}{':' + port if port else ''}" for host, port in zip(hosts, ports, strict=False))
-        return f"{SCHEMES[0]}{user}{','.join(places)}/{quote(found.get('dbname', ''))}"
+        return f"{DATABASES[0]}{user}{','.join(places)}/{quote(found.get('dbname', ''))}"
 
     def connect(self, purpose: str, **parameters: object) -> psycopg.Connection[Any]:
         """A connection in autocommit, with our tables in its path. Unavailable if there is none."""

@@ -23,7 +23,7 @@ class ReaderConnection:
 
     def execute(self, query: str, parameters: Sequence[object] = ()) -> Rows:
         """Run a query; its parameters are written `?`."""
-        return self.connection.execute(query.replace("?", "%s").encode(), parameters, binary=True)
+        return self.connection.execute(query.replace("%", "%%").replace("?", "%s").encode(), parameters, binary=True)
 
     def close(self) -> None:
         self.connection.close()

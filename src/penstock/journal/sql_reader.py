@@ -7,6 +7,7 @@ caller sees the gap in the offsets.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import threading
 import zlib
@@ -32,6 +33,8 @@ FETCH_BYTES = 4 * 1024 * 1024
 FETCH_ROWS = 4_096
 """A transaction ends after this many rows or bytes, whichever comes first. The first ends sooner: most reads are small."""
 _OFFSETS = (1 << STREAM_BITS) - 1
+CHUNK_COLUMNS = "position, count, size, published_at, plain, keyed, crc, body"
+EVENT_COLUMNS = "first, count, at, crc, body"
 _SUMMARY = "position, count, size, published_at, plain, keyed"
 
 
@@ -49,6 +52,9 @@ class Connection(Protocol):
     def execute(self, query: str, parameters: Sequence[object] = ...) -> Rows: ...
     def close(self) -> None: ...
 
+
+Row = tuple[Any, ...]
+"""A row as it is stored."""
 
 ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
@@ -205,6 +211,51 @@ class SqlReader(ABC, Generic[ConnectionT]):
             yield event
         if expected != latest:
             raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+
+    def stored_chunks(self) -> Iterator[list[Row]]:
+        """All chunks as rows of `CHUNK_COLUMNS`, verified, in pages."""
+        return self._stored("chunks", CHUNK_COLUMNS, self._of_chunks)
+
+    def stored_events(self) -> Iterator[list[Row]]:
+        """All rows of the event log, with `EVENT_COLUMNS`, verified, in pages."""
+        return self._stored("events", EVENT_COLUMNS, self._of_events)
+
+    def stored_ends(self) -> dict[str, int]:
+        """Where the event log and the streams begin, by their names in `meta`."""
+        query = f"SELECT name, value FROM meta WHERE {self._of_log}(name = 'first_event' OR name LIKE 'removed_until:%')"
+        with self._reading("the ends of the log") as reader:
+            return dict(iter(reader.execute(query)))
+
+    def fingerprint(self) -> str:
+        """A SHA-256 over every row: equal logs have the same offsets, ids, times, checksums, contents and state."""
+        digest = hashlib.sha256()
+        for pages in (self.stored_chunks(), self.stored_events()):
+            for rows in pages:
+                for *header, body in rows:
+                    digest.update(f"{header}{len(body)}".encode())
+                    digest.update(body)
+        since, checkpoint = self.stored_checkpoint()
+        digest.update(f"{sorted(self.stored_ends().items())}{since}".encode())
+        digest.update(checkpoint or b"")
+        return digest.hexdigest()
+
+    def _stored(self, table: str, columns: str, scope: str) -> Iterator[list[Row]]:
+        key, last, is_over = columns.partition(",")[0], -1, False
+        query = self._page(columns, table, f"{scope}{key} > ?", FETCH_BYTES)
+        while not is_over:
+            found: list[Row] = []
+            size, is_over = 0, True
+            with self._reading(f"the {table}") as reader, closing(reader.execute(query, (last,))) as rows:
+                for row in rows:
+                    *header, crc, body = row
+                    self._verify(tuple(header), body, crc, f"{table} at {header[0]}")
+                    found.append(tuple(row))
+                    last, size = header[0], size + len(body)
+                    if size >= FETCH_BYTES or len(found) >= FETCH_ROWS:
+                        is_over = False
+                        break
+            if found:
+                yield found
 
     def event_range(self) -> tuple[int, int]:
         with self._reading("the event log") as reader, self.snapshot(reader):

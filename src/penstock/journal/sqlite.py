@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
 import apsw
@@ -20,9 +21,9 @@ from penstock.journal.core import checkpoint as image
 from penstock.journal.core import chunk as chunks
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import State
-from penstock.journal.directory import Directory, check_mark, marked, read_file, replace_file
+from penstock.journal.directory import Directory, check_mark, marked, replace_file
 from penstock.journal.journal import Commit
-from penstock.journal.sql_reader import STREAM_BITS, checksum, removed_until
+from penstock.journal.sql_reader import STREAM_BITS, Row, checksum, removed_until
 from penstock.journal.sqlite_reader import SqliteReader
 
 log = logging.getLogger("penstock.broker")
@@ -113,8 +114,21 @@ class SqliteJournal(SqliteReader):
     def hold_events(self, start: int | None) -> None:
         self._held_event = MAX_OFFSET if start is None else start
 
-    def read_file(self, name: str) -> bytes | None:
-        return read_file(self._directory.path / name)
+    def take_rows(self, chunks: Iterable[Row], events: Iterable[Row]) -> None:
+        """Store rows of another log as they are."""
+        with self._writing() as writer:
+            writer.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunks)
+            writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", events)
+
+    def take_state(self, ends: Mapping[str, int], since: int, checkpoint: bytes | None) -> None:
+        """Finish a log that was taken: where it begins, and its checkpoint."""
+        with self._writing() as writer:
+            writer.executemany("INSERT INTO meta VALUES (?, ?)", ends.items())
+            if checkpoint is not None:
+                row = (since, checksum((since,), checkpoint), checkpoint)
+                writer.execute("INSERT INTO checkpoint VALUES (1, ?, ?, ?)", row)
+            self._first_event, self._next_event = self._stored_ends(writer)
+        self._directory.mark(self._next_event)
 
     def write_file(self, name: str, content: bytes) -> None:
         try:

@@ -14,7 +14,7 @@ import apsw
 from penstock import forks
 from penstock.errors import CorruptLog, JournalUnavailable, PenstockError
 from penstock.journal import formats
-from penstock.journal.directory import check_mark
+from penstock.journal.directory import check_mark, read_file
 from penstock.journal.sql_reader import SqlReader, Verified
 
 # Our own SQL is fixed: an error in it, or a broken constraint, can only come from the file.
@@ -33,6 +33,10 @@ class SqliteReader(SqlReader[apsw.Connection]):
         since, crc, body = row
         self._verify((since,), body, crc, "the checkpoint")
         return since, body
+
+    def read_file(self, name: str) -> bytes | None:
+        """What is in a file of the directory; None if there is none."""
+        return read_file(Path(self.path) / name)
 
     @contextmanager
     def snapshot(self, reader: apsw.Connection) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Certificates for a test, made in memory: an authority of the test's own, and servers that it vouches for, or does not.
+"""Certificates for a test, made in memory: a test authority, and servers that it certifies, or does not.
 
 authority = Authority()
 with Target(tls=authority.server("127.0.0.1")) as target:
@@ -42,7 +42,7 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """Vouches for servers. A client trusts it by `client`; nobody else does."""
+    """A certificate authority. Only clients from `client` trust it."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -54,22 +54,22 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's certificate, for clients that are to trust it."""
+        """The authority's certificate, for other clients that should trust it."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     def client(self) -> ssl.SSLContext:
-        """A client that trusts this authority alone."""
+        """A client that trusts only this authority."""
         return ssl.create_default_context(cadata=self.pem.decode())
 
     def server(self, host: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
-        """A server of this name or address, vouched for. With negative `days` its time ran out this many days ago."""
+        """A server of this name or address with a valid certificate. With negative `days` it expired that many days ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(host), key.public_key(), days=days).add_extension(_names(host), critical=False)
         return _context(key, _sign(builder, self._name, self._key))
 
 
 def self_signed(host: str = "127.0.0.1") -> ssl.SSLContext:
-    """A server that nobody vouches for but itself."""
+    """A server with a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(host), key.public_key(), days=1).add_extension(_names(host), critical=False)
     return _context(key, _sign(builder, _name(host), key))
@@ -103,7 +103,7 @@ def _sign(builder: x509.CertificateBuilder, issuer: x509.Name, key: ec.EllipticC
 def _context(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads keys from files alone
+    with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads keys only from files
         path = Path(folder, "server.pem")
         path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
         context.load_cert_chain(path)

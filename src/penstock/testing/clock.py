@@ -1,4 +1,4 @@
-"""A clock that moves only when a test says so."""
+"""A clock that moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DEFAULT_START = 1_767_225_600_000_000
 
 
 class ManualClock:
-    """Time stands still until `advance`; whatever became due shows in the next call of any kind.
+    """Time stands still until `advance`; effects are visible in the next call of any kind.
 
-    A call that waits (`consume(timeout=…)`) ends when something arrives, when this clock has advanced by its timeout, or
-    when that much real time has passed: a test that forgets to advance is slow, never stuck.
+    A call that waits (`consume(timeout=…)`) ends when a message arrives, when this clock has advanced by its timeout, or when
+    that much real time has passed: a test that forgets to advance is slow, but never stuck.
     """
 
     runs = False
@@ -32,11 +32,11 @@ class ManualClock:
 
     @property
     def time(self) -> datetime:
-        """The present, as an aware UTC datetime."""
+        """The current time, as an aware UTC datetime."""
         return to_datetime(self._now)
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Move forward, and wake every waiting call and timer so that it sees the new time."""
+        """Move the time forward, and wake every waiting call and timer."""
         step = micros(seconds, "seconds")
         with self._lock:
             self._now += step

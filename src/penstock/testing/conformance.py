@@ -1,4 +1,4 @@
-"""The contract of a journal, as checks that any implementation can be held to.
+"""The contract of a journal, as checks for any implementation.
 
     from penstock.testing.conformance import JOURNAL_CHECKS, JournalCheck
 
@@ -37,13 +37,13 @@ T = TypeVar("T")
 
 START = 1_767_225_600_000_000
 SIZES = (1, 1, 100, 64, 1, 2_000, 63, 7)
-"""How many messages the commits of a filled stream have: alone, in company, and many."""
+"""The sizes of the commits of a filled stream: one message, a few, and many."""
 GROUP = 65
-"""How many messages a commit has while others read."""
+"""Messages in a commit while other threads read."""
 
 
 def check_journal(open_at: Callable[[Path], Journal]) -> None:
-    """Hold an implementation to the whole contract; `open_at` opens the journal that lies in a directory."""
+    """Run all checks on an implementation; `open_at` opens the journal in a directory."""
     for check in JOURNAL_CHECKS:
         with TemporaryDirectory() as folder:
             check(lambda place=Path(folder) / "journal": open_at(place))  # type: ignore[misc]  # a default binds the loop's place

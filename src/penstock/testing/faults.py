@@ -1,4 +1,4 @@
-"""A disk that fails: an SQLite file system that refuses, tears and forgets, for tests of what a journal does then.
+"""A failing disk: an SQLite file system that refuses calls and loses or tears writes, to test journals.
 
     with FaultyDisk() as disk:
         journal = SqliteJournal(path, vfs=disk.name)
@@ -80,7 +80,7 @@ class _Methods(ctypes.Structure):
 
 
 class Call(NamedTuple):
-    """One call that reached the disk: its number, from 1 on, what it was, and of which file."""
+    """A call that reached the disk: its number (from 1), its kind, and its file."""
 
     number: int
     kind: Kind
@@ -88,14 +88,14 @@ class Call(NamedTuple):
 
 
 class _Content:
-    """A file: the bytes that are safe, and what was done since the last sync."""
+    """A file: the bytes that are safe, and the changes since the last sync."""
 
     def __init__(self, safe: bytes, *, is_journal: bool) -> None:
         self.safe = bytearray(safe)
         self.unsafe: list[tuple[int, bytes | None]] = []
         """(offset, bytes written), or (length, None) for a truncation."""
         self.is_journal = is_journal
-        """SQLite syncs the directory when it first syncs a journal it has made."""
+        """SQLite syncs the directory when it first syncs a journal that it created."""
 
     def sync(self) -> None:
         for at, data in self.unsafe:
@@ -118,17 +118,17 @@ class _Content:
 
 
 class FaultyDisk:
-    """An SQLite VFS, registered under `name`, over the machine's own. Close it when every connection through it is closed.
+    """An SQLite VFS, registered under `name`, on top of the machine's own. Close it after every connection that uses it.
 
-    Counted are the calls that change the disk: open (of a file that is made), write, sync, truncate, delete. Syncs are not passed
-    on to the machine: nothing here needs to survive it.
+    Calls that change the disk are counted: open (if it creates a file), write, sync, truncate, delete. Syncs are not passed on to
+    the machine: nothing here needs to survive it.
     """
 
     def __init__(self, on_call: Callable[[Call], None] | None = None) -> None:
         self.name = f"faulty-{os.getpid()}-{next(_names)}"
         self.calls = 0
         self.faults: list[Call] = []
-        """The calls that were refused."""
+        """The refused calls."""
         self._on_call = on_call
         self._lock = threading.RLock()
         self._fault: tuple[str, int, int | None] | None = None
@@ -147,15 +147,15 @@ class FaultyDisk:
             self._fault = (error, first, None if times is None else first + times)
 
     def heal(self) -> None:
-        """Work again."""
+        """Stop failing."""
         with self._lock:
             self._fault = None
 
     def power_loss(self, source: Path, target: Path, *, seed: int) -> None:
-        """Make `target` the directory as it would be found if the power failed now.
+        """Make `target` the directory as it would be after a power failure now.
 
         Everything synced is there; of the rest an arbitrary part, torn at sectors, chosen by the seed. The small files that are
-        written past SQLite are taken as they are, and the one that is never synced is there or not.
+        not written by SQLite are copied as they are; the one that is never synced may be missing.
         """
         rng = random.Random(seed)
         with self._lock:
@@ -171,7 +171,7 @@ class FaultyDisk:
                     (target / Path(name).name).write_bytes(choice.after_power_loss(rng))
 
     def close(self) -> None:
-        """Take the VFS away again."""
+        """Unregister the VFS."""
         if _registered.pop(self.name, None) is not None:
             apsw.unregister_vfs(self.name)
 
@@ -202,7 +202,7 @@ class FaultyDisk:
         _registered[self.name] = self
 
     def _enter(self, kind: Kind, file: str) -> int:
-        """Count a call; returns the error it is to end with."""
+        """Count a call; returns the error it should end with."""
         self.calls += 1
         call = Call(self.calls, kind, Path(file).name)
         if self._on_call is not None:
@@ -241,14 +241,14 @@ class FaultyDisk:
         methods.value = ctypes.addressof(self._tables[methods.value][0])
 
     def _wrapped(self, real: _Methods) -> tuple[_Methods, Any]:
-        """The methods of a kind of file, with ours in place of those that change it."""
+        """The methods of a kind of file, with ours for those that change it."""
         real_write, real_truncate = _WRITE(real.write), _TRUNCATE(real.truncate)
 
         def write(file: int, data: int, count: int, at: int) -> int:
             with self._lock:
                 path, content = self._open[file]
                 error = self._enter("write", path)
-                count = count // 2 if error == apsw.SQLITE_FULL else 0 if error else count  # a full disk takes what fits
+                count = count // 2 if error == apsw.SQLITE_FULL else 0 if error else count  # a full disk takes the part that fits
                 if count:
                     content.unsafe.append((at, ctypes.string_at(data, count)))
                     error = int(real_write(file, data, count, at)) or error
@@ -268,7 +268,7 @@ class FaultyDisk:
                 path, content = self._open[file]
                 error = self._enter("sync", path)
                 if error:
-                    # As Linux does: what could not be written is dropped, and the next sync will not speak of it.
+                    # As Linux does: lost writes are dropped, and the next sync does not report them.
                     content.unsafe = [change for index, change in enumerate(content.unsafe) if index % 2]
                     return error
                 content.sync()

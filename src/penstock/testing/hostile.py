@@ -1,4 +1,4 @@
-"""Targets that break every rule: `HOSTILE` names what a server can do to the client that calls it.
+"""Targets that break every rule: `HOSTILE` names the ways in which a server can mistreat its client.
 
     with Target(HOSTILE["endless headers"]) as target:
         ...                                             # the client must come to an end, in bounded memory
@@ -24,32 +24,32 @@ DRIP: Final = 0.02
 BLOCK: Final = 64 * 1024
 BIG: Final = 100 * 1024 * 1024
 BOMB: Final = 50 * 1024 * 1024
-"""What the gzip bomb unpacks to; on the wire it is about a thousandth of that."""
+"""The unpacked size of the gzip bomb; on the wire it is about a thousandth of it."""
 
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED: Final = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
 _FINE: Final = _OK + b"Content-Length: 2\r\n\r\n{}"
 _GARBAGE: Final = bytes(range(256))[::-1] * 4
 _TLS_RECORD: Final = bytes.fromhex("160303004a020000460303") + b"\x5a" * 68
-"""How a server begins to speak TLS."""
+"""The first bytes of a TLS server."""
 
 
 async def _silence(*_: object) -> None:
-    """Say nothing, until the other side has enough."""
+    """Send nothing until the client gives up."""
     await asyncio.Event().wait()
 
 
 def _unasked(*_: object) -> None:
-    """Stands where no request is read."""
+    """In place of a behaviour for requests, where none is read."""
 
 
 def _raw(*packets: bytes, then: Callable[[Connection], object] = Connection.close) -> Behaviour:
-    """Write these bytes as they are, and then do something to the connection."""
+    """Write these bytes as they are, then do something to the connection."""
 
     async def answer(_: Request, connection: Connection) -> None:
         for packet in packets:
             await connection.give(packet)
-            await asyncio.sleep(DRIP)  # so that each arrives by itself, and before a reset does
+            await asyncio.sleep(DRIP)  # so that each arrives by itself, and before a reset
         then(connection)
 
     return Behaviour(answer)
@@ -60,7 +60,7 @@ def _keep(_: Connection) -> None:
 
 
 def _stalled(start: bytes) -> Behaviour:
-    """Write this, and then nothing."""
+    """Write this, and then nothing more."""
 
     async def answer(_: Request, connection: Connection) -> None:
         connection.send(start)
@@ -94,7 +94,7 @@ def _greeting(greet: Greeting, *, scheme: str = "") -> Behaviour:
 
 
 def _saying(data: bytes, *, scheme: str = "") -> Behaviour:
-    """Say this to whoever connects, and continue listening."""
+    """Send this to every client that connects, and continue listening."""
 
     async def greet(connection: Connection) -> None:
         connection.send(data)
@@ -104,13 +104,13 @@ def _saying(data: bytes, *, scheme: str = "") -> Behaviour:
 
 
 def _answer_with_loop(request: Request, connection: Connection) -> Coroutine[Any, Any, None] | None:
-    """Lead back to where the request came."""
+    """Redirect to the request's own address."""
     return respond(302, headers={"Location": f"{connection.url}{request.path}"}).answer(request, connection)
 
 
 @cache
 def gzip_bomb() -> bytes:
-    """50 MB of zeros, packed. One block is packed and repeated: the loop of a target must not stand still meanwhile."""
+    """50 MB of zeros, compressed. One block is compressed and repeated, so that the target's loop is not blocked."""
     block = bytes(1024 * 1024)
     count = BOMB // len(block)
     packer = zlib.compressobj(9, wbits=-15)
@@ -125,18 +125,18 @@ def _answer_with_bomb(_: Request, connection: Connection) -> None:
 
 
 def _fine(_: Request, connection: Connection) -> None:
-    """What a client that should not have asked may hear."""
+    """An answer to a client that should not have sent a request."""
     connection.send(_FINE)
 
 
 def _answer_twice(_: Request, connection: Connection) -> None:
-    """A second answer that nobody asked for: a careless client takes it for the answer to its next request."""
+    """A second, unsolicited answer: a careless client takes it for the answer to its next request."""
     connection.send(_FINE + b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
 
 @cache
 def authority() -> Authority:
-    """Who vouches for the certificates below. A client that trusts it refuses them for what else is wrong with them."""
+    """The authority of the certificates below. A client that trusts it refuses them for their other defects."""
     return Authority()
 
 
@@ -225,7 +225,7 @@ HOSTILE: Final[Mapping[str, Behaviour]] = {
     "certificate signed by itself": Behaviour(_fine, tls=self_signed),
     "certificate that has run out": Behaviour(_fine, tls=lambda: authority().server(days=-1)),
     "certificate of another host": Behaviour(_fine, tls=lambda: authority().server("other.example")),
-    # answers that nobody asked for
+    # unsolicited answers
     "answers before it was asked": _saying(_FINE),
     "a second answer": Behaviour(_answer_twice),
     "a second answer later": _raw(_FINE, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", then=_keep),
@@ -248,4 +248,4 @@ HOSTILE: Final[Mapping[str, Behaviour]] = {
     "Retry-After in the far future": _json(b"", 429, Retry_After="Fri, 31 Dec 9999 23:59:59 GMT"),
     "Retry-After that is nonsense": _json(b"", 429, Retry_After="-1e999 \xbd"),
 }
-"""What it does, by name. Those that greet, or speak TLS, are for a target of their own."""
+"""The behaviours, by name. Those that greet, or use TLS, need a target of their own."""

@@ -4,7 +4,7 @@
         ...
         clock.advance(timedelta(days=3))
 
-`clock` is time that moves when the test says so. `broker` is a broker in memory that lives by it. `pubsub` is the blocking client
+`clock` moves only when the test advances it. `broker` is a broker in memory with this clock. `pubsub` is the blocking client
 (`penstock.sync`) on that broker; asynchronous code under test takes `penstock.PubSub(broker=broker)`.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.testing.clock import ManualClock
 
-# pytest loads this module in every run, also where no test uses it: what it needs is imported where it is used.
+# pytest loads this module in every run, also if no test uses it, so imports are inside the fixtures.
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def broker(clock: ManualClock) -> Iterator[Broker]:
-    """A broker in memory that lives by `clock`."""
+    """A broker in memory that uses `clock`."""
     from penstock.broker.broker import Broker  # noqa: PLC0415  # see above
 
     with Broker(clock=clock) as opened:

@@ -1,4 +1,4 @@
-"""A network that fails: a TCP proxy that cuts, refuses, delays, throttles, truncates and swallows, for tests of what comes then.
+"""A network that fails: a TCP proxy that cuts, refuses, delays, throttles, truncates and swallows, for tests.
 
     with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.native_port) as proxy:
         pubsub = PubSub(f"penstock://{proxy.address}")
@@ -32,14 +32,14 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 CHUNK = 64 * 1024
 CHUNKS = 64
-"""How much may be on its way in one direction of a connection."""
+"""Bytes in transit in one direction of a connection."""
 START_SECONDS = 30
 BACKLOG = 128
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Direction(Flag):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     UP = 1
     """From the client to the server."""
@@ -50,13 +50,13 @@ class Direction(Flag):
 
 @dataclass(slots=True)
 class _Faults:
-    """What happens to the bytes of one direction."""
+    """The faults of one direction."""
 
     delay: float = 0.0
     jitter: float = 0.0
     rate: float | None = None
     left: int | None = None
-    """How many bytes pass before whichever connection carries the next is cut."""
+    """Bytes that pass before the connection that carries the next one is cut."""
     is_swallowed: bool = False
 
 
@@ -101,13 +101,13 @@ class FaultyProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections are open, half-open ones too."""
+        """How many connections are open, half-open ones included."""
         return len(self._pairs)
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> Self:
-        """Return when it accepts."""
+        """Return once it accepts connections."""
         self._thread.start()
         self._started.wait(START_SECONDS)
         if self._failure is not None:
@@ -115,7 +115,7 @@ class FaultyProxy:
         return self
 
     def stop(self) -> None:
-        """Cut everything and end. Safe to call twice, and before a start."""
+        """Cut everything and stop. Can be called twice, and before a start."""
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join()
@@ -129,45 +129,48 @@ class FaultyProxy:
     # ── faults ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cut(self, *, reset: bool = True) -> int:
-        """End every connection now, on both sides, by a reset or by a plain close; returns how many there were."""
+        """Close every connection now, on both sides, by a reset or normally; returns how many there were."""
         return self._do(self._cut, reset)
 
     def refuse(self) -> None:
-        """Refuse new connections, as if nobody listened. Those that are open continue."""
+        """Refuse new connections, as a closed port does. Open ones continue."""
         self._do(self._refuse)
 
     def accept(self) -> None:
-        """Take new connections again, on the same port."""
+        """Accept new connections again, on the same port."""
         self._do(self._accept)
 
     def delay(self, seconds: float, jitter: float = 0.0, direction: Direction = Direction.BOTH) -> None:
-        """Let every byte take this long, more or less `jitter`. Order is kept."""
+        """Delay every byte by this long, more or less `jitter`. Order is kept."""
         micros(seconds, "seconds", maximum=3_600)
         micros(jitter, "jitter", maximum=3_600)
         self._set(direction, delay=seconds, jitter=jitter)
 
     def throttle(self, bytes_per_second: float, direction: Direction = Direction.BOTH) -> None:
-        """Let this many bytes of each connection pass in a second."""
+        """Limit each connection to this many bytes a second."""
         if not bytes_per_second > 0:
             raise InvalidArgument.of("bytes_per_second", bytes_per_second, "more than 0")
         self._set(direction, rate=bytes_per_second)
 
     def truncate(self, after_bytes: int, direction: Direction = Direction.DOWN) -> None:
-        """Let this many more bytes pass in a direction, and reset the connection whose byte would be the next. Once."""
+        """Let this many more bytes pass in a direction, then reset the connection of the next byte. Once."""
         if after_bytes < 0:
             raise InvalidArgument.of("after_bytes", after_bytes, "0 or more")
         self._set(direction, left=after_bytes)
 
     def swallow(self, direction: Direction = Direction.BOTH) -> None:
-        """Let bytes vanish, and ends of connections too: who sends is not told. What lost a byte stays lost after `heal`."""
+        """Drop bytes, and ends of connections too, without a notice to the sender.
+
+        A connection that lost a byte stays broken after `heal`.
+        """
         self._set(direction, is_swallowed=True)
 
     def heal(self) -> None:
-        """No more faults: stops `misbehave`, accepts, and passes bytes as they come."""
+        """End all faults: stop `misbehave`, accept, and pass bytes at once."""
         self._do_async(self._heal)
 
     def misbehave(self, seed: int, *, every: float = 0.5) -> None:
-        """Do one fault after the other, at random, about `every` this many seconds, until `heal`."""
+        """Cause one random fault after the other, about `every` this many seconds, until `heal`."""
         micros(every, "every", minimum=1e-3, maximum=3_600)
         self._do_async(lambda: self._begin_storm(seed, every))
 
@@ -245,7 +248,7 @@ class FaultyProxy:
         try:
             accepted, _ = listener.accept()
         except OSError:
-            return  # it is gone again
+            return  # already gone
         self.accepted += 1
         pair = _Pair(accepted, self)
         self._pairs.add(pair)
@@ -266,7 +269,7 @@ class FaultyProxy:
             self._accept()
 
     def _misbehave(self, chance: random.Random) -> str:
-        """One fault; says which."""
+        """Cause one fault; returns its description."""
         kind = chance.choice(("reset", "close", "refuse", "delay", "throttle", "truncate", "swallow"))
         direction = chance.choice((Direction.UP, Direction.DOWN, Direction.BOTH))
         amount = chance.random()
@@ -292,24 +295,24 @@ class FaultyProxy:
         return f"{kind} {direction.name} {amount:.2f}"
 
     def lag(self, faults: _Faults) -> float:
-        """How long bytes that come now take."""
+        """The delay of bytes that arrive now."""
         if not faults.delay and not faults.jitter:
             return 0.0
         return max(faults.delay + faults.jitter * (2 * self._chance.random() - 1), 0.0)
 
     @property
     def both(self) -> _Both:
-        """What happens to bytes now."""
+        """The faults of bytes that arrive now."""
         return self._both
 
 
 _Side = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _Line = asyncio.Queue[tuple[float, bytes]]
-"""Bytes on their way, and when they arrive."""
+"""Bytes in transit, and when they arrive."""
 
 
 class _Pair:
-    """A connection from a client, and the one to the server that belongs to it."""
+    """A client's connection, and the matching connection to the server."""
 
     def __init__(self, accepted: socket.socket, proxy: FaultyProxy) -> None:
         self._proxy = proxy
@@ -318,7 +321,7 @@ class _Pair:
         self._is_dead = {Direction.UP: False, Direction.DOWN: False}
         self._tasks: list[asyncio.Task[None]] = []
         self.over = asyncio.get_running_loop().create_task(self._carry(accepted))
-        """Ends with the connection."""
+        """Done when the connection ends."""
 
     def end(self, *, reset: bool) -> None:
         """End both sides now."""
@@ -329,7 +332,7 @@ class _Pair:
             task.cancel()
 
     async def _carry(self, accepted: socket.socket) -> None:
-        """Carry bytes both ways until both have ended."""
+        """Carry bytes both ways until both sides have ended."""
         self._sides.append(await asyncio.open_connection(sock=accepted))
         try:
             self._sides.append(await asyncio.open_connection(*self._proxy.target))
@@ -339,7 +342,7 @@ class _Pair:
             self.end(reset=True)
             return
         (client_in, client_out), (server_in, server_out) = self._sides
-        if client_out.transport.is_closing():  # it was cut meanwhile
+        if client_out.transport.is_closing():  # cut in the meantime
             self.end(reset=True)
             return
         loop = asyncio.get_running_loop()
@@ -351,7 +354,7 @@ class _Pair:
         await asyncio.wait(self._tasks)
         for task in self._tasks:
             if not task.cancelled():
-                task.exception()  # a connection that broke has nothing to say
+                task.exception()  # a broken connection has nothing to send
         for _, writer in self._sides:
             writer.close()
             with contextlib.suppress(OSError):
@@ -361,7 +364,7 @@ class _Pair:
         return self._proxy.both.of(direction)[0]
 
     async def _take(self, direction: Direction, source: asyncio.StreamReader, line: _Line) -> None:
-        """Read, and note when what was read is due at the other end. The end of a connection is empty."""
+        """Read, and note when the bytes are due at the other end. The end of a connection is an empty read."""
         loop, due = asyncio.get_running_loop(), 0.0
         while True:
             try:
@@ -377,7 +380,7 @@ class _Pair:
                 return
 
     async def _give(self, direction: Direction, line: _Line, drain: asyncio.StreamWriter) -> None:
-        """Write what is due."""
+        """Write the bytes that are due."""
         loop = asyncio.get_running_loop()
         while True:
             due, data = await line.get()

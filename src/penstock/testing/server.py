@@ -1,4 +1,4 @@
-"""A whole server for a test: real ports on loopback, in this process or in one that can be killed."""
+"""A complete server for a test: real ports on loopback, in this process or in one that can be killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LocalServer:
         self._thread = threading.Thread(target=self._run, name="penstock-server", daemon=True)
 
     def start(self) -> Self:
-        """Return when it serves."""
+        """Return once it serves."""
         self._thread.start()
         self._started.wait(START_SECONDS)
         if self._failure is not None:
@@ -49,30 +49,30 @@ class LocalServer:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly; returns when it has ended. Safe to call twice."""
+        """Stop cleanly; returns once it has ended. Can be called twice."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
     @property
     def server(self) -> Server:
-        """What runs."""
+        """The running server."""
         assert self._server is not None, "start it first"
         return self._server
 
     @property
     def broker(self) -> Broker:
-        """The broker behind the APIs, for looking at it from inside."""
+        """The broker behind the APIs, to inspect it from inside."""
         return self.server.broker
 
     @property
     def url(self) -> str:
-        """Where HTTP is served."""
+        """The address of HTTP."""
         return f"http://127.0.0.1:{self.server.port}"
 
     @property
     def grpc(self) -> str:
-        """host:port of gRPC, as PUBSUB_EMULATOR_HOST wants it."""
+        """host:port of gRPC, as for PUBSUB_EMULATOR_HOST."""
         return f"127.0.0.1:{self.server.grpc_port}"
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ class LocalServer:
 
 
 class ServerProcess:
-    """`penstock serve` as a process of its own, on free ports: what a user runs, and what can be killed.
+    """`penstock serve` as a separate process on free ports, as users run it, which can be killed.
 
     `options` are flags without their dashes: `ServerProcess(data_dir, rate_limit=100)`. Use it as a context manager.
     """
@@ -118,8 +118,8 @@ class ServerProcess:
         self.native_port = 0
 
     def start(self) -> Self:
-        """Return when it serves."""
-        # In a process group of its own: Ctrl-C is for the program that started it, and that stops it.
+        """Return once it serves."""
+        # In a process group of its own: Ctrl-C is for the program that started it, which stops it.
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env=os.environ.copy(), process_group=0)
         assert self._process.stderr is not None, "it is piped"
         for line in self._process.stderr:
@@ -134,7 +134,7 @@ class ServerProcess:
                 break
         else:
             raise RuntimeError("the server did not start:\n" + "".join(self._lines))
-        # Somebody must continue reading, or a talkative server would stop at a full pipe.
+        # The pipe must be drained, or a talkative server would block on it.
         self._reader = threading.Thread(target=lambda: self._lines.extend(self.process.stderr or ()), daemon=True)
         self._reader.start()
         return self
@@ -152,16 +152,16 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        """Where HTTP is served."""
+        """The address of HTTP."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def grpc(self) -> str:
-        """host:port of gRPC, as PUBSUB_EMULATOR_HOST wants it."""
+        """host:port of gRPC, as for PUBSUB_EMULATOR_HOST."""
         return f"127.0.0.1:{self.grpc_port}"
 
     def kill(self) -> None:
-        """Kill -9: no goodbye, no flush."""
+        """Kill -9, without a flush."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:

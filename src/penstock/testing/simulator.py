@@ -56,11 +56,11 @@ OPTIONS = SubscriptionOptions(
 )
 _ACTIONS = {"publish": 20, "pull": 25, "work": 35, "wait": 12, "forget": 4, "extend": 4}
 _PATIENCE = 2_000
-"""How often the end of a run tries to deliver what is left."""
+"""How often the end of a run tries to deliver the remaining messages."""
 
 
 def produce(number: int, chance: random.Random, now: datetime) -> Message:
-    """The messages of a simulation that brings none of its own: numbered; some with a key, some urgent, some delayed."""
+    """The default messages of a simulation: numbered; some with a key, some urgent, some delayed."""
     return Message(
         b"message %d" % number,
         {"number": str(number)},
@@ -71,7 +71,7 @@ def produce(number: int, chance: random.Random, now: datetime) -> Message:
 
 
 class SimulationFailed(AssertionError):
-    """A run broke a guarantee. `line` repeats it, `problem` says what was broken, `trace` what led to it."""
+    """A run broke a guarantee. `line` repeats the run, `problem` is the broken guarantee, `trace` what led to it."""
 
     def __init__(self, line: str, problem: str, trace: tuple[str, ...] = ()) -> None:
         super().__init__(line, problem, trace)
@@ -85,24 +85,24 @@ class SimulationFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened in a run that kept every guarantee."""
+    """The events of a run that kept every guarantee."""
 
     acked: tuple[Message, ...]
     dead: tuple[Message, ...]
     deliveries: int
     crashes: int
     trace: tuple[str, ...]
-    """One line for each thing that happened, with the seconds since the start."""
+    """One line for each event, with the seconds since the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """One run, described. Everything but the seed has a default; the same description is the same run.
+    """The description of a run. Everything but the seed has a default; equal descriptions are equal runs.
 
-    `handler` gets each delivery that a consumer works on: when it returns the message is acked, when it raises, nacked; an
-    AssertionError of it fails the run. Without one, chance decides. It may be called more than once for a message, as in life.
-    `produce(number, chance, now)` makes the messages, `check(report)` looks at the end, `broker` builds the broker. With
-    `crashes=0` the broker lives in memory, which is faster; two crashes that fall together are one.
+    `handler` gets each delivery that a consumer handles: if it returns, the message is acked, if it raises, nacked; an
+    AssertionError fails the run. Without a handler, chance decides. As in production, it may be called more than once for a
+    message. `produce(number, chance, now)` creates the messages, `check(report)` checks the end, `broker` builds the broker. With
+    `crashes=0` the broker is in memory, which is faster; two crashes at the same moment are one.
     """
 
     seed: int
@@ -116,14 +116,14 @@ class Simulation:
     broker: Callable[..., Broker] = Broker
 
     def run(self) -> Report:
-        """Let it happen. Raises SimulationFailed when a guarantee is broken."""
+        """Run it. Raises SimulationFailed if a guarantee is broken."""
         with TemporaryDirectory(prefix="penstock-simulation-") as folder:
             run = _Run(self, Path(folder))
             try:
                 report = run.all()
                 if self.check is not None:
                     self.check(report)
-            except Exception as error:  # whatever went wrong, the line that repeats it must be shown
+            except Exception as error:  # whatever the error, the line that repeats the run must be shown
                 problem = " ".join(str(error).split()) if isinstance(error, AssertionError) else " ".join(repr(error).split())
                 raise SimulationFailed(f"{self}.run()", problem or "the check failed", tuple(run.trace)) from error
             finally:
@@ -142,7 +142,7 @@ def _shown(value: object) -> str:
 
 
 class _Truth:
-    """What a broker must know by now, in the simplest words; a crash takes it back to what was on disk."""
+    """The expected state of the broker, as simply as possible; a crash resets it to what was on disk."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -154,7 +154,7 @@ class _Truth:
         self.settled: dict[str, str] = {}
 
     def publish(self, message_id: str, message: Message) -> None:
-        _require(message_id not in self.published, f"{message_id} was given to two messages")
+        _require(message_id not in self.published, f"{message_id} was assigned to two messages")
         self.published[message_id] = message
         if message.deliver_at is not None:
             self.due[message_id] = instant(message.deliver_at, "deliver_at")
@@ -280,7 +280,7 @@ class _Run:
         self._held[consumer] += self._pulled(self._chance.randrange(1, 5), f"consumer {consumer}")
 
     def _work(self) -> None:
-        """Somebody works on something they hold, perhaps long after the lease ran out; some answers are lost on the way."""
+        """A consumer handles a message that it holds, perhaps long after the lease has expired; some answers are lost."""
         if (delivery := self._taken()) is not None:
             is_done = self._handle(delivery)
             if self._chance.randrange(20) == 0:
@@ -305,10 +305,10 @@ class _Run:
         self._note("wait", f"{seconds} s")
 
     def _save(self) -> None:
-        """Keep what is on disk now, for the crash that is near. Until then only acks, leases and time are at stake."""
+        """Copy the directory as it is now, for the coming crash. Until then only acks, leases and time can be lost."""
         if not self.queue.broker.is_durable:
             return
-        # Once for the events, and once more so that the maintenance after the first is over: then the files lie still.
+        # Once for the events, and again after the maintenance that follows: then the files are quiet.
         self.queue.broker.sync()
         self.queue.broker.sync()
         shutil.rmtree(self._path(self._place + 1), ignore_errors=True)
@@ -316,7 +316,7 @@ class _Run:
         self._on_disk = copy.deepcopy(self._truth)
 
     def _crash(self) -> None:
-        """The broker is gone; another opens what was on disk. The consumers live on, with what they held."""
+        """The broker crashes; another one opens the directory. The consumers live on, with their messages."""
         self._doom = None
         self._crashes += 1
         self.queue.broker.close()
@@ -326,7 +326,7 @@ class _Run:
         self.queue = self._open()
 
     def _drain(self) -> None:
-        """Nobody fails any more but the handler: whatever can be delivered is delivered and settled."""
+        """Only the handler fails from now on: everything deliverable is delivered and settled."""
         pause = (self._policy.ack_deadline + max(self._policy.backoff or (0,))) / SECOND
         until = max([self._clock.now(), *self._truth.due.values()]) + DAY
         for _ in range(_PATIENCE):
@@ -382,7 +382,7 @@ class _Run:
         return deliveries
 
     def _taken(self) -> ReceivedMessage | None:
-        """Something that somebody holds, out of their hands."""
+        """Take a message away from a consumer."""
         places = [(consumer, index) for consumer, held in enumerate(self._held) for index in range(len(held))]
         if not places:
             return None
@@ -409,7 +409,7 @@ class _Run:
             self._truth.nack(delivery.id, self._clock.now())
 
     def _answer(self, delivery: ReceivedMessage, verb: str, call: Callable[[str], None]) -> bool:
-        """Settle or extend; True when it was taken, which must be just when the lease was live."""
+        """Settle or extend; True if it was accepted, which must be the case exactly if the lease was live."""
         is_live = self._truth.is_live(delivery, self._clock.now())
         try:
             call(delivery.ack_id)

@@ -1,4 +1,4 @@
-"""A target for HTTP deliveries: a real HTTP/1.1 server on loopback that records what comes and answers as configured.
+"""A target for HTTP deliveries: a real HTTP/1.1 server on loopback that records requests and answers as configured.
 
     with Target() as target:                                        # 200 to everything
         ...                                                         # something posts to target.url
@@ -38,35 +38,35 @@ LOOPBACK: Final = "127.0.0.1"
 START_SECONDS: Final = 30
 BACKLOG: Final = 1024
 REST: Final = "*"
-"""The path that stands for all that are not named."""
+"""The path for all that are not named."""
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request that came whole. Times are microseconds of `penstock.clock.monotonic`."""
+    """A complete request. Times are microseconds of `penstock.clock.monotonic`."""
 
     number: int
     """1 for the first."""
     method: str
     path: str
     headers: Mapping[str, str]
-    """Names are in small letters."""
+    """Names are in lower case."""
     body: bytes
     started_at: int
     ended_at: int = 0
-    """When it was answered, or its connection was lost; 0 before that."""
+    """When it was answered, or its connection was lost; 0 before."""
     status: int = 0
-    """What `respond` answered; 0: nothing so far, or a behaviour wrote something of its own."""
+    """The status that `respond` sent; 0: none yet, or a behaviour wrote its own answer."""
 
     @property
     def json(self) -> Any:
-        """What the body says."""
+        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def message_id(self) -> str:
-        """The message that was delivered; no text where the body names none."""
+        """The id of the delivered message; empty if the body has none."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -75,7 +75,7 @@ class Request:
         return named if isinstance(named, str) else ""
 
     def overlaps(self, other: Request) -> bool:
-        """Whether both were being answered at the same moment."""
+        """Whether both were in progress at the same moment."""
         return (not other.ended_at or self.started_at < other.ended_at) and (
             not self.ended_at or other.started_at < self.ended_at
         )
@@ -87,22 +87,22 @@ Greeting = Callable[["Connection"], Coroutine[Any, Any, None] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What a target does. A coroutine is run until it ends, and cut off when the connection is lost."""
+    """The behaviour of a target. A coroutine runs until it ends, and is cancelled when the connection is lost."""
 
     answer: Answering = field(kw_only=False)
     greet: Greeting | None = None
-    """What it does as soon as somebody connects; then no request is read. Only where it is the target's one behaviour."""
+    """Runs as soon as a client connects; then no request is read. Only as the single behaviour of a target."""
     tls: Callable[[], ssl.SSLContext] | None = None
-    """Its certificate, if it speaks TLS. Only where it is the target's one behaviour."""
+    """Its certificate, if it uses TLS. Only as the single behaviour of a target."""
     scheme: str = ""
-    """What its URL begins with, when that is not what it speaks."""
+    """The scheme of its URL, if that differs from its protocol."""
 
 
 Choose = Callable[[Request], Behaviour]
 
 
 def respond(status: int = 200, body: object = b"", *, headers: Mapping[str, str] | None = None, after: float = 0.0) -> Behaviour:
-    """Answer with this status and body (bytes, text, or what is sent as JSON), this many seconds later."""
+    """Answer with this status and body (bytes, text, or a value for JSON), after this many seconds."""
     micros(after, "after", maximum=86_400)
     fields = dict(headers or {})
     content = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
@@ -125,7 +125,7 @@ def respond(status: int = 200, body: object = b"", *, headers: Mapping[str, str]
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """The first behaviour for the first request, the second for the second …, and the last for all that follow."""
+    """The first behaviour for the first request, the second for the second …, and the last one for all others."""
     if not behaviours:
         raise InvalidArgument.of("behaviours", behaviours, "one or more")
     turns = itertools.chain(behaviours[:-1], itertools.repeat(behaviours[-1]))
@@ -133,7 +133,7 @@ def in_turn(*behaviours: Behaviour) -> Behaviour:
 
 
 class Connection(asyncio.Protocol):
-    """A connection to a target: reads one request after the other, and lets the behaviour write."""
+    """A connection to a target: it reads one request after the other, and the behaviour writes."""
 
     def __init__(self, target: Target, greet: Greeting | None) -> None:
         self._target = target
@@ -155,13 +155,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     async def give(self, data: bytes) -> None:
-        """Write these bytes, and wait while the other side does not take them."""
+        """Write these bytes, and wait while the client does not read."""
         await self._room.wait()
         self._transport.write(data)
         await asyncio.sleep(0)
 
     async def hear(self) -> bytes:
-        """What has come and was not heard yet, for tests that read no requests; waits for something."""
+        """The bytes that arrived since the last call, for tests that read no requests; waits for some."""
         await self._came.wait()
         self._came.clear()
         data = bytes(self._buffer)
@@ -169,11 +169,11 @@ class Connection(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        """End the connection when all is written."""
+        """Close the connection once everything is written."""
         self._transport.close()
 
     def reset(self) -> None:
-        """End the connection at once, as a machine does that has crashed. What is not yet sent is lost."""
+        """Reset the connection at once, like a machine that crashed. Unsent bytes are lost."""
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def url(self) -> str:
-        """Where the target is."""
+        """The URL of the target."""
         return self._target.url
 
     # ── for the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._room.set()
 
     def _serve(self) -> None:
-        """Answer what has come whole. Requests of one connection are answered one after the other, as HTTP/1.1 wants it."""
+        """Answer complete requests, one after the other, as HTTP/1.1 requires."""
         while self._task is None and not self._transport.is_closing() and (request := self._read()) is not None:
             self._request = request
             try:
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
 
     def _read(self) -> Request | None:
-        """The next request, when it is there whole."""
+        """The next request, if it is complete."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             return None
@@ -276,8 +276,8 @@ class Connection(asyncio.Protocol):
 class Target:
     """A target on a free port of this machine, in a thread with an event loop of its own. Use it as a context manager.
 
-    `behaviour` may be changed while it runs; it is asked again for each request. A behaviour that raises resets the connection,
-    and `stop` raises what it raised. After `stop` it can be started again, on the same port.
+    `behaviour` can be changed while it runs; it is used for each request. If it raises, the connection is reset, and `stop`
+    raises the error. After `stop` it can be started again, on the same port.
     """
 
     def __init__(
@@ -285,12 +285,12 @@ class Target:
     ) -> None:
         self.behaviour: Behaviour | Mapping[str, Behaviour] | Choose = behaviour or respond()
         self.requests: list[Request] = []
-        """What came, in the order in which it came whole."""
+        """The requests, in the order in which they were complete."""
         self.port = 0
         self.accepted = 0
-        """How many connections were opened."""
+        """The number of connections so far."""
         self.peak = 0
-        """The most requests that were being answered at one moment."""
+        """The largest number of concurrent requests."""
         self._tls = tls
         if tls is None and isinstance(behaviour, Behaviour) and behaviour.tls is not None:
             self._tls = behaviour.tls()
@@ -308,19 +308,19 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Where to post to; a path may follow."""
+        """The URL to post to; a path may follow."""
         scheme = self.behaviour.scheme if isinstance(self.behaviour, Behaviour) else ""
         return f"{scheme or ('http' if self._tls is None else 'https')}://{LOOPBACK}:{self.port}"
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     # ── what came ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait_for(self, count: int, seconds: float = 10) -> list[Request]:
-        """All requests so far, as soon as there are this many. In a coroutine: `await asyncio.to_thread(target.wait_for, 3)`."""
+        """All requests so far, once there are this many. In a coroutine: `await asyncio.to_thread(target.wait_for, 3)`."""
         with self._came:
             self._waiting += 1
             try:
@@ -341,7 +341,7 @@ class Target:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> Self:
-        """Return when it accepts."""
+        """Return once it accepts connections."""
         if self._thread is not None:
             return self
         self._started.clear()
@@ -353,7 +353,7 @@ class Target:
         return self
 
     def stop(self) -> None:
-        """Reset every connection and end. Safe to call twice, and before a start. Raises what a behaviour has raised, once."""
+        """Reset every connection and stop. Can be called twice, and before a start. Raises an error of a behaviour, once."""
         thread, self._thread = self._thread, None
         if thread is not None:
             if self._loop is not None:
@@ -370,7 +370,7 @@ class Target:
         try:
             self.stop()
         except Exception:
-            if kind is None:  # what failed first says more
+            if kind is None:  # the first error is the most useful
                 raise
 
     # ── in its own thread ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -401,12 +401,12 @@ class Target:
         await server.wait_closed()
 
     def opened(self, connection: Connection) -> None:
-        """Somebody has connected."""
+        """A client has connected."""
         self.accepted += 1
         self._connections.add(connection)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is over."""
+        """A connection has ended."""
         self._connections.discard(connection)
 
     def next_number(self) -> int:
@@ -414,7 +414,7 @@ class Target:
         return len(self.requests) + 1
 
     def taken(self, request: Request) -> Behaviour:
-        """What to do with a request; it is recorded."""
+        """The behaviour for a request, which is recorded."""
         self._running += 1
         self.peak = max(self.peak, self._running)
         self.requests.append(request)
@@ -436,7 +436,7 @@ class Target:
         self._running -= 1
 
     def failed(self, error: Exception) -> None:
-        """A behaviour has raised this."""
+        """A behaviour raised this."""
         self._failure = self._failure or error
 
 

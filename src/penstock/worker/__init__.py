@@ -1,6 +1,6 @@
 """Workers: functions that are called by messages.
 
-worker     Worker: what runs, where, and how it stops
+worker     Worker: the public class: tasks, start and stop
 task       Task: a decorated function, and sending calls of it
 executor   running calls, in threads if they block; one reader for each queue
 loop       the connection, and the event loop it lives in

@@ -1,7 +1,7 @@
-"""Running the calls that queues bring: `concurrency` at once, highest priority first, within their time limits.
+"""Runs the calls in queues: at most `concurrency` at a time, highest priority first, within their time limits.
 
-A `QueueReader` brings the deliveries of one queue, as a MessageStream delivers them. The `Executor` runs them, functions that
-block in `ThreadRunner`, and settles their messages as the rules in `core/verdict.py` say.
+A `QueueReader` receives the deliveries of one queue from a MessageStream. The `Executor` runs them, blocking functions in
+`ThreadRunner`, and settles their messages by the rules of `core/verdict.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Job = tuple[Callable[[], Any], Done]
 
 
 class TaskRun:
-    """One call that is being run."""
+    """One running call."""
 
     __slots__ = ("began", "call", "future", "is_over", "message", "reader", "task", "timer")
 
@@ -67,13 +67,13 @@ class TaskRun:
         self.task: Task[..., Any] | None = None
         self.call: Call | None = None
         self.is_over = False
-        """Its message is settled or released: however it ends, that stays."""
+        """Its message is already settled or released; its end changes nothing."""
         self.future: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Executor:
-    """Runs what readers bring. Belongs to one event loop."""
+    """Runs the calls of readers. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Executor:
         self._stats = stats
         self._tell = tell
         self._is_heard = is_heard
-        """Whether anybody listens for such an end: of many thousand a second one would rather not write a line each."""
+        """Whether each outcome is logged: with thousands a second, one would rather not write a line each."""
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        """What every run begins with: what one task sets, the next must not find."""
+        """The context variables of every run: a task must not see those that another one has set."""
         self._threads = ThreadRunner(self._context)
         self._waiting: list[deque[tuple[QueueReader, QueueTask]]] = [deque() for _ in range(PRIORITIES)]
         self._running: set[TaskRun] = set()
@@ -110,7 +110,7 @@ class Executor:
     # ── from the readers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, reader: QueueReader, message: QueueTask) -> None:
-        """Run it, or keep it until its turn comes: the highest priority first, then the order of arrival."""
+        """Run it, or keep it until there is a free slot: highest priority first, then in order of arrival."""
         self._waiting[-1 - message.priority].append((reader, message))
         self._pump()
 
@@ -118,23 +118,23 @@ class Executor:
         return self._take_out(lambda one, _: one is reader)
 
     def lose(self, reader: QueueReader, receipts: Collection[int]) -> None:
-        """Forget what has not started, and whose lease is over: it is redelivered."""
+        """Drop calls that have not started and whose lease has expired: they are redelivered."""
         self._take_out(lambda one, message: one is reader and message.receipt in receipts)
 
     def is_busy(self, reader: QueueReader) -> bool:
-        """Whether something from a reader runs."""
+        """Whether a call from a reader runs."""
         return any(run.reader is reader for run in self._running)
 
     # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def finished(self) -> None:
-        """Return when nothing runs."""
+        """Return once no call runs."""
         await self._idle.wait()
 
     async def abandon(self, seconds: float) -> None:
-        """Cut short what runs, and give its messages back.
+        """Interrupt the running calls, and release their messages.
 
-        Coroutines are cancelled, and have this long to come to an end; threads cannot be, and continue alone.
+        Coroutines are cancelled, and have this long to end; threads cannot be, and continue by themselves.
         """
         for run in [*self._running]:
             if run.future is not None:
@@ -172,7 +172,7 @@ class Executor:
             return
         self._running.add(run)
         self._idle.clear()
-        # Said first, and the work started a turn later: one that kills this process must be known to have been tried.
+        # Report the start first, and run it in the next iteration: if it kills this process, the attempt must count.
         message.begin()
         if task.is_async:
             run.future = self._loop.create_task(self._perform(run, task, call), context=self._context.copy())
@@ -194,8 +194,8 @@ class Executor:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # a coroutine of a task has one
                 self._return(run)
                 return
-            error = problem  # its own: it awaited something that was cancelled
-        except (GeneratorExit, KeyboardInterrupt):  # the loop is gone, or somebody wants it to be
+            error = problem  # the task's own: it awaited something that was cancelled
+        except (GeneratorExit, KeyboardInterrupt):  # the loop is closed, or is being cancelled
             self._return(run)
             raise
         except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker continues
@@ -210,7 +210,7 @@ class Executor:
         self._finish(run, error)
 
     def _overrun(self, run: TaskRun, task: Task[..., Any]) -> None:
-        """A function takes too long. A thread cannot be stopped: it is left to itself, and another takes its place."""
+        """A function exceeds its time limit. A thread cannot be stopped: it is left alone, and another one takes its place."""
         log.warning(
             "task=%s id=%s problem=the time limit is over and the function still runs; its thread is left behind",
             task.name,
@@ -237,7 +237,7 @@ class Executor:
     # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, run: TaskRun, error: BaseException | None) -> None:
-        """A call has ended, if it has not been given up."""
+        """A call has ended, unless it was given up before."""
         if not run.is_over:
             try:
                 self._settle(run, error)
@@ -245,7 +245,7 @@ class Executor:
                 self._end(run)
 
     def _return(self, run: TaskRun) -> None:
-        """Give up a call: somebody else gets its message."""
+        """Give up a call: another worker gets its message."""
         if not run.is_over:
             run.message.give_back()
             self._stats.returned += 1
@@ -307,20 +307,20 @@ class Executor:
 
 
 async def _limited(function: Callable[..., Any], call: Call, seconds: float) -> TimeLimitExceeded | None:
-    """Await a function for this long at most; returns the outcome when that was not enough."""
+    """Await a function for at most this long; returns the outcome if it did not end in time."""
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
             await function(*call.args, **call.kwargs)
     except TimeoutError:
         if not scope.expired():
-            raise  # the function's own
+            raise  # raised by the function itself
         return TimeLimitExceeded(seconds)
     return None
 
 
 def _misfit(run: TaskRun) -> Reject | None:
-    """Why the function could not be called at all, if that is what is wrong: trying again would not help."""
+    """The reason why the function could not be called with these arguments, if that is the error: a retry would not help."""
     if run.task is not None and run.call is not None:
         try:
             run.task.check_arguments(run.call.args, run.call.kwargs)
@@ -330,7 +330,7 @@ def _misfit(run: TaskRun) -> Reject | None:
 
 
 class QueueReader:
-    """One queue that a worker takes from: a stream's source, and where its messages go."""
+    """A queue of a worker: the source of a stream, and the destination of its messages."""
 
     kind = frames.QUEUE
     message_type: type[IncomingMessage] = QueueTask
@@ -356,7 +356,7 @@ class QueueReader:
         return self
 
     free = None
-    """Any number of messages: the options of a worker's stream have no high-water mark."""
+    """No limit: a worker's stream has no high-water mark."""
 
     def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
         self._on_done = on_done
@@ -365,7 +365,7 @@ class QueueReader:
         self._on_done = None
 
     def take(self, message: QueueTask) -> None:
-        """To the executor; its lease is extended from now on, for as long as it is here."""
+        """Pass a message to the executor; its lease is extended while it is here."""
         message.is_worked_on = True
         self._executor.take(self, message)
 
@@ -380,7 +380,7 @@ class QueueReader:
         return set()
 
     def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
-        """Whether something of this queue is worked on."""
+        """Whether a call of this queue runs."""
         return self._executor.is_busy(self)
 
     def emit(self, event: str, *args: Any) -> None:
@@ -391,7 +391,7 @@ class QueueReader:
 
 
 class ThreadRunner:
-    """Runs functions, each in a thread of its own. How many at once is its caller's decision; idle threads are kept."""
+    """Runs functions, each in a thread of its own. The caller limits their number; idle threads are reused."""
 
     def __init__(self, context: contextvars.Context) -> None:
         self._context = context
@@ -401,12 +401,12 @@ class ThreadRunner:
         self._is_closed = False
 
     def run(self, function: Callable[[], Any], done: Done) -> None:
-        """Call a function in a thread, and then, in the loop, `done` with what it raised."""
+        """Call a function in a thread and then `done`, in the loop, with its exception."""
         thread = self._idle.pop() if self._idle else _Thread(self._free, self._loop, next(self._numbers))
         thread.jobs.put((partial(self._context.copy().run, function), done))
 
     def close(self) -> None:
-        """Let the idle threads end. Those that run something end with it."""
+        """End the idle threads. Busy ones end after their function."""
         self._is_closed = True
         for thread in self._idle:
             thread.jobs.put(None)
@@ -420,7 +420,7 @@ class ThreadRunner:
 
 
 class _Thread:
-    """A thread that does one thing after the other. It is a daemon: a function that never returns keeps no process alive."""
+    """A thread that runs one function after the other. It is a daemon: a function that never returns keeps no process alive."""
 
     def __init__(self, free: Callable[[_Thread], None], loop: asyncio.AbstractEventLoop, number: int) -> None:
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -432,9 +432,9 @@ class _Thread:
         while (job := self.jobs.get()) is not None:
             function, done = job
             error = _called(function)
-            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+            with suppress(RuntimeError):  # the loop is closed: the result is not needed any more
                 self._loop.call_soon_threadsafe(self._end, done, error)
-            del job, function, done, error  # what it holds must not live until the next one
+            del job, function, done, error  # its references must not live until the next one
 
     def _end(self, done: Done, error: BaseException | None) -> None:
         self._free(self)

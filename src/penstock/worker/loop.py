@@ -1,7 +1,7 @@
-"""Where a worker's connection lives: in the event loop that used it first, or in one of its own for those who have none.
+"""The event loop of a worker's connection: the loop that used it first, or a loop in a thread of its own for code without one.
 
-Everybody else, other loops and threads without one, is served from there. So `send` and `send_sync` work wherever they are
-called, and there is one connection.
+Other loops and threads are served from there. So `send` and `send_sync` work wherever they are called, and there is one
+connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Work = Callable[[PubSub], Awaitable[T]]
 
 
 class ClientLoop:
-    """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close.
+    """A client and its event loop. `make` creates an unopened client; the owner of a `given` one opens and closes it.
 
     The given client is a `PubSub`, or the blocking one of `penstock.sync`.
     """
@@ -33,7 +33,7 @@ class ClientLoop:
         self._make = make
         self._given: PubSub | None
         self._owner: LoopThread | None = None
-        """The loop of a given client that blocks."""
+        """The loop of a given blocking client."""
         if isinstance(given, BlockingPubSub):
             self._given, self._owner = given._inner, given._thread  # type: ignore[attr-defined]  # the stub has what is public
         else:
@@ -41,11 +41,11 @@ class ClientLoop:
         self._lock = threading.Lock()
         self._place: _Place | None = None
         self._thread: LoopThread | None = None
-        """The loop for those who have none."""
+        """The loop for callers without one."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is a connection, or one is being made."""
+        """Whether there is a connection, or one is being opened."""
         return self._place is not None and self._place.is_alive
 
     async def call(self, work: Work[T]) -> T:
@@ -55,7 +55,7 @@ class ClientLoop:
         return await asyncio.wrap_future(place.submit(work))
 
     def call_blocking(self, work: Work[T]) -> T:
-        """Do something with the client, and wait for it; from a thread without a loop."""
+        """Use the client and wait for the result, from a thread without a loop."""
         if _is_in_a_loop():
             raise FailedPrecondition("this would block the running event loop", hint="await task.send(…) instead")
         with self._lock:
@@ -66,7 +66,7 @@ class ClientLoop:
         return future.result()
 
     async def move_here(self) -> PubSub:
-        """The client in the running loop: from a loop of its own it moves; FailedPrecondition when it lives in another."""
+        """The client in the running loop. It moves here from a loop of its own; FailedPrecondition if it lives in another one."""
         if self._thread is not None:
             await self.close()
         place = self._settled()
@@ -75,7 +75,7 @@ class ClientLoop:
         return await asyncio.shield(place.opening)
 
     async def close(self) -> None:
-        """Close the client, wherever it lives, when what is being sent through it is done. Safe to call twice."""
+        """Close the client, in its loop, once the calls through it are done. Can be called twice."""
         with self._lock:
             place, self._place = self._place, None
             thread, self._thread = self._thread, None
@@ -90,7 +90,7 @@ class ClientLoop:
             await asyncio.to_thread(thread.close)
 
     def _settled(self) -> _Place:
-        """Where the client lives; one that lives nowhere comes to the running loop."""
+        """The loop of the client; without one, it is the running loop."""
         with self._lock:
             if not self.is_settled:
                 if self._owner is None:
@@ -123,7 +123,7 @@ class ClientLoop:
 
 
 class _Place:
-    """A client in the loop that runs where this is made."""
+    """A client in the loop that is running at creation."""
 
     def __init__(self, make: Callable[[], PubSub], given: PubSub | None) -> None:
         self._make = make
@@ -132,25 +132,25 @@ class _Place:
         self._process = os.getpid()
         self.opening = self.loop.create_task(self._open())
         self.calls: set[Future[Any]] = set()
-        """What others wait for."""
+        """The calls that other threads wait for."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether the loop turns, in this process: of a fork's the thread that turned it is not there."""
+        """Whether the loop runs, in this process: after a fork, its thread does not exist in the child."""
         return self.loop.is_running() and self._process == os.getpid()
 
     async def do(self, work: Work[T]) -> T:
         return await work(await asyncio.shield(self.opening))
 
     def submit(self, work: Work[T]) -> Future[T]:
-        """Have something done, from elsewhere."""
+        """Run something in the loop, from another thread."""
         future = asyncio.run_coroutine_threadsafe(self.do(work), self.loop)
         self.calls.add(future)
         future.add_done_callback(self.calls.discard)
         return future
 
     async def close(self) -> None:
-        """Close the client, unless it is somebody else's."""
+        """Close the client, unless its owner does."""
         if self._given is None:
             await asyncio.wait([self.opening])
             if not self.opening.cancelled() and self.opening.exception() is None:  # otherwise its caller got the error

@@ -25,18 +25,18 @@ MAX_RETRIES = 1_000_000
 
 
 class Outbox(Protocol):
-    """Where calls are sent."""
+    """The sender of calls."""
 
     async def send(self, queue: str, message: NewMessage) -> str:
-        """Add a message to a queue; returns its id when it is safe."""
+        """Publish a message to a queue; returns its id once it is durable."""
 
     def send_sync(self, queue: str, message: NewMessage) -> str:
-        """The same, waiting for it."""
+        """The same, blocking."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What was said about a task."""
+    """The options of a task."""
 
     max_retries: int | None
     backoff: Backoff
@@ -49,7 +49,7 @@ class TaskOptions:
     def of(
         cls, *, max_retries: int | None, backoff: object, time_limit: Duration | None, priority: int | None, ttl: Duration | None
     ) -> TaskOptions:
-        """Checked."""
+        """The options, checked."""
         if max_retries is not None:
             check_count(max_retries, "max_retries", 0, MAX_RETRIES)
         limit = None if time_limit is None else micros(time_limit, "time_limit", minimum=1e-3, maximum=MAX_DELAY_SECONDS)
@@ -61,7 +61,7 @@ class TaskOptions:
 
 
 class Task(Generic[P, R]):
-    """A function with a name and a queue. Call it to run it here and now; `send` it to have a worker run it."""
+    """A function with a name and a queue. Call it to run it directly; `send` it to run it in a worker."""
 
     def __init__(self, outbox: Outbox, function: Callable[P, R], *, name: str, queue: str, options: TaskOptions) -> None:
         check_name(name, "task")
@@ -75,15 +75,15 @@ class Task(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here, as if it were not a task."""
+        """Run it here, like any function."""
         return self.function(*args, **kwargs)
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Have a worker run it; returns the message's id when it is safe. The arguments must be JSON values."""
+        """Run it in a worker; returns the message's id once it is durable. The arguments must be JSON values."""
         return await self._outbox.send(self.queue, self.message(args, kwargs))
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """As `send`, from code that has no event loop."""
+        """Like `send`, for code without an event loop."""
         return self._outbox.send_sync(self.queue, self.message(args, kwargs))
 
     def send_with(
@@ -98,7 +98,7 @@ class Task(Generic[P, R]):
         once: tuple[str, int] | None = None,
         retries: int | None = None,
     ) -> TaskSender[P]:
-        """Sending with other options: `await task.send_with(delay=60)(…)`, or `task.send_with(delay=60).sync(…)`.
+        """Send with other options: `await task.send_with(delay=60)(…)`, or `task.send_with(delay=60).sync(…)`.
 
         `delay`, `ttl`: seconds. `deliver_at`: an aware datetime, or seconds since 1970. What is None is as the task says.
         `once`: a name and a number. A call that is sent again with the same two is not stored again, so a task that runs twice
@@ -130,7 +130,7 @@ class Task(Generic[P, R]):
         headers: Mapping[str, str] | None = None,
         once: tuple[str, int] | None = None,
     ) -> NewMessage:
-        """The message that calls it; InvalidArgument when the arguments do not fit the function, or JSON."""
+        """The message that calls it; InvalidArgument if the arguments do not match the function, or are not JSON."""
         self.check_arguments(args, kwargs)
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidArgument.of("headers", headers, "a mapping of str to str")
@@ -147,7 +147,7 @@ class Task(Generic[P, R]):
         )
 
     def check_arguments(self, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> None:
-        """Raise when the function cannot be called so."""
+        """Raise if the function cannot be called with these arguments."""
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -158,7 +158,7 @@ class Task(Generic[P, R]):
 
 
 class TaskSender(Generic[P]):
-    """How a call is sent. Call it with the arguments of the task."""
+    """The options of one call. Call it with the arguments of the task."""
 
     __slots__ = ("_make", "_outbox", "_queue")
 
@@ -168,16 +168,16 @@ class TaskSender(Generic[P]):
         self._make = make
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[str]:
-        """Send it; awaiting gives the message's id."""
+        """Send it; await the result for the message's id."""
         return self._outbox.send(self._queue, self._make(args, kwargs))
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Send it, and wait until it is safe; returns the message's id."""
+        """Send it, and wait until it is durable; returns the message's id."""
         return self._outbox.send_sync(self._queue, self._make(args, kwargs))
 
 
 def renamed_retries(max_retries: int | None, retries: int | None) -> int | None:
-    """The value of `max_retries`, which was called `retries` before version 0.2."""
+    """The value of `max_retries`, which was `retries` before version 0.2."""
     if retries is None:
         return max_retries
     if max_retries is not None:
@@ -193,7 +193,7 @@ def _checked_pair(once: object) -> tuple[str, int]:
 
 
 def _bare(signature: inspect.Signature) -> inspect.Signature:
-    """The names and defaults alone, which is what an error has to show."""
+    """The signature with names and defaults only, for errors."""
     parameters = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
     return inspect.Signature(parameters)
 

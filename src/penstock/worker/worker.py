@@ -51,15 +51,15 @@ log = logging.getLogger("penstock.worker")
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 SERVER_VARIABLE, TOKEN_VARIABLE, PROJECT_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROJECT"
 PREFETCH_FACTOR = 4
-"""This many messages for each task that may run: the next ones are here before they are needed."""
+"""Messages that are fetched for each slot: the next ones are here before they are needed."""
 QUEUE_NAME = re.compile(r"[\w.~+%:@#-]{1,256}")
-"""Names that a worker may create queues by: they are written into logs, and behind `--queues` with commas in between."""
+"""Names of queues that a worker may create: they appear in logs, and after `--queues`, separated by commas."""
 EAGER_ID = "eager"
-"""What sending returns when the call ran at once, and there is no message."""
+"""The id that sending returns if the call ran at once, without a message."""
 LEASE_SECONDS = 60
 FOREVER_SECONDS = 366 * 86_400
 CANCEL_SECONDS = 5.0
-"""How long cancelled tasks, and listeners, have to come to their end; after a second signal, tasks have a fifth of that."""
+"""Seconds that cancelled tasks, and listeners, have to end; after a second signal, tasks have a fifth of it."""
 
 _LEVELS = {
     Outcome.SUCCEEDED: logging.INFO,
@@ -68,15 +68,15 @@ _LEVELS = {
     Outcome.RETURNED: logging.INFO,
 }
 _EXPECTED = (Retry, Reject, TimeLimitExceeded)
-"""Errors that say all there is to say: nobody needs their traceback."""
+"""Errors whose text is enough: their traceback is not logged."""
 
 
 class Worker:
-    """Tasks, and a process that runs them.
+    """Tasks, and the process that runs them.
 
-    `Worker("http://host:8085", token="…")` works for a server, `Worker(data_dir="…")` on a broker in this process,
-    `Worker(pubsub=…)` through a client that its owner opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and
-    PENSTOCK_TOKEN, PENSTOCK_PROJECT) when it is needed. At most `concurrency` tasks run at once.
+    `Worker("http://host:8085", token="…")` uses a server, `Worker(data_dir="…")` a broker in this process, `Worker(pubsub=…)` a
+    client that its owner opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and PENSTOCK_TOKEN, PENSTOCK_PROJECT)
+    when it is used. At most `concurrency` tasks run at a time.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Worker:
         self._failure: PenstockError | None = None
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
         self._eager: list[Call] | None = None
-        """What was sent while calls run where they are sent; None: they go to their queues."""
+        """The calls that were sent, while `eager`; None: calls go to their queues."""
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,12 +190,12 @@ class Worker:
     # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_success(self, listener: L) -> L:
-        """Have a function, or a coroutine function, called with the TaskResult of each call that succeeded. Also a decorator."""
+        """Call a function or coroutine function with the TaskResult of each successful call. Also a decorator."""
         self._events.add("success", listener)
         return listener
 
     def on_failure(self, listener: L) -> L:
-        """The same for each call that failed; `result.outcome` says whether it is tried again. Also a decorator."""
+        """Likewise for each failed call; `result.outcome` tells whether it is retried. Also a decorator."""
         self._events.add("failure", listener)
         return listener
 
@@ -208,12 +208,12 @@ class Worker:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, queues: Collection[str] | None = None) -> None:
-        """Work until SIGTERM or SIGINT, and return when everything is in order. Blocks; `serve` is the same to await."""
+        """Work until SIGTERM or SIGINT, and return once everything has ended. Blocks; `serve` is the coroutine."""
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.serve(queues))
 
     async def serve(self, queues: Collection[str] | None = None) -> None:
-        """Work until SIGTERM or SIGINT, or until `stop`. Raises what made it impossible to continue."""
+        """Work until SIGTERM or SIGINT, or until `stop`. Raises the error that made it impossible to continue."""
         with self._signals():
             try:
                 if await self._started(queues):
@@ -225,7 +225,7 @@ class Worker:
             raise self._failure
 
     async def _started(self, queues: Collection[str] | None) -> bool:
-        """Start; False when a signal came first, perhaps while the server was looked for."""
+        """Start; False if a signal came first, perhaps while connecting."""
         starting, told = asyncio.ensure_future(self.start(queues)), asyncio.ensure_future(self._over.wait())
         try:
             await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,10 +238,10 @@ class Worker:
         return self._executor is not None
 
     async def start(self, queues: Collection[str] | None = None) -> None:
-        """Begin to work in the running loop, for all queues of the tasks or for some of them. Does nothing when it works."""
+        """Start working in the running loop, for all queues of the tasks or for some. Does nothing if it is running."""
         if self._executor is not None:
             return
-        # Before the first wait: a signal that comes while the server is looked for must not be forgotten.
+        # Before the first wait: a signal during the connection attempt must not be lost.
         self._over.clear()
         self._hurry.clear()
         names = self._chosen(queues)
@@ -269,7 +269,10 @@ class Worker:
         )
 
     async def stop(self) -> None:
-        """Take no more; return when what runs has ended, or was cut short after `shutdown_seconds`. Safe to call twice."""
+        """Take no more messages; return once running calls have ended, or were interrupted after `shutdown_seconds`.
+
+        Can be called twice.
+        """
         if self._executor is None:
             return
         if self._stopping is None:
@@ -277,12 +280,12 @@ class Worker:
         await asyncio.shield(self._stopping)
 
     async def open(self) -> Self:
-        """Connect, to send calls. The first call that is sent does it too."""
+        """Connect, to send calls. Sending the first call does it too."""
         await self._client_loop.move_here()
         return self
 
     async def close(self) -> None:
-        """Stop, if it works, and let go of the connection. Safe to call twice."""
+        """Stop, if it is running, and disconnect. Can be called twice."""
         await self.stop()
         await self._client_loop.close()
 
@@ -293,7 +296,7 @@ class Worker:
         await self.close()
 
     def configure(self, *, server: Servers | None = None, token: str | None = None, concurrency: int | None = None) -> None:
-        """Change what it was made with, before it is used: the command line does."""
+        """Change its settings before it is used, as the command line does."""
         if self._client_loop.is_settled:
             raise FailedPrecondition("the worker is in use")
         if server is not None:
@@ -310,10 +313,10 @@ class Worker:
 
     @contextmanager
     def eager(self) -> Iterator[list[Call]]:
-        """While this lasts, a call that is sent runs at once, where it is sent, and what it raises is raised there.
+        """Run calls directly where they are sent; their exceptions are raised there.
 
-        For tests of code that sends calls: there is no server and no queue, and `delay` and retries do nothing. Gives the list
-        of calls that were sent.
+        For tests of code that sends calls: there is no server and no queue, and `delay` and retries have no effect. Returns the
+        list of calls that were sent.
         """
         before, self._eager = self._eager, []
         try:
@@ -323,9 +326,9 @@ class Worker:
 
     @contextmanager
     def using(self, pubsub: PubSub | BlockingPubSub) -> Iterator[None]:
-        """While this lasts, calls go to the queues of another client: that of a test, such as the fixture `pubsub`.
+        """Send calls to the queues of another client, such as the fixture `pubsub` of a test.
 
-        The client is its owner's to open and close; it may be a blocking one.
+        Its owner opens and closes the client; it may be a blocking one.
         """
         if self._client_loop.is_settled:
             raise FailedPrecondition("the worker is in use", hint="close it first, or enter this before anything is sent")
@@ -338,7 +341,7 @@ class Worker:
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, queue: str, message: NewMessage) -> str:
-        """Add a message to a queue: what `task.send` does. Returns its id when it is safe."""
+        """Publish a message to a queue, as `task.send` does. Returns its id once it is durable."""
         if self._eager is not None:
             call, task = self._called(message)
             if task.is_async:
@@ -349,7 +352,7 @@ class Worker:
         return await self._client_loop.call(partial(self._publish, queue, message))
 
     def send_sync(self, queue: str, message: NewMessage) -> str:
-        """The same, from code that has no event loop."""
+        """The same, for code without an event loop."""
         if self._eager is not None:
             call, task = self._called(message)
             result = task.function(*call.args, **call.kwargs)
@@ -385,7 +388,7 @@ class Worker:
         return PubSub(server, token=token, project=self._project or os.environ.get(PROJECT_VARIABLE) or None)
 
     async def _create(self, pubsub: PubSub, name: str) -> None:
-        """Create a queue that is missing. One who may not create queues may still work for those that exist."""
+        """Create a missing queue. A caller that may not create queues can still work on existing ones."""
         queue = pubsub.queue(name)
         if not await queue.exists():
             await queue.create(self._queue_config, exist_ok=True)
@@ -416,7 +419,7 @@ class Worker:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._heard()
         except TimeoutError:
-            log.warning("worker=stopping problem=a listener still runs after %g s; it is left alone", CANCEL_SECONDS)
+            log.warning("worker=stopping problem=a listener still runs after %g s; it is not waited for", CANCEL_SECONDS)
         self._executor, self._readers = None, []
         stats = self._stats
         log.info(
@@ -428,7 +431,7 @@ class Worker:
         )
 
     async def _heard(self) -> None:
-        """Return when every listener has ended."""
+        """Return once every listener has ended."""
         ended = asyncio.Event()
         self._events.on_done = ended.set
         while self._events.is_busy():
@@ -436,14 +439,14 @@ class Worker:
             await ended.wait()
 
     def _failed(self, error: PenstockError) -> None:
-        """A queue cannot be worked for any more: whoever runs the worker has to know."""
+        """A queue cannot be consumed any more: raise the error in `run`."""
         log.error("worker=failed problem=%s", error)
         self._failure = self._failure or error
         self._over.set()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first signal stops cleanly, the second at once. Elsewhere than in the main thread there are none."""
+        """The first signal stops cleanly, the second at once. Outside the main thread there are none."""
         loop, caught = asyncio.get_running_loop(), []
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
@@ -459,7 +462,7 @@ class Worker:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._over.is_set():
-            log.warning("worker=stopping signal=%s problem=a second signal: what runs is cut short", number.name)
+            log.warning("worker=stopping signal=%s problem=a second signal: running tasks are interrupted", number.name)
             self._hurry.set()
         else:
             log.info("worker=stopping signal=%s seconds=%g", number.name, self._shutdown)
@@ -493,7 +496,7 @@ class Worker:
 
 
 def _own(error: BaseException) -> TracebackType | None:
-    """The traceback of a task's error from the task's function on: the frames of the worker say nothing about it."""
+    """The traceback of a task's error from the task's function on: the worker's frames are of no use."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith("penstock.worker."):
         frames = frames.tb_next
@@ -505,7 +508,7 @@ def _traced(error: BaseException | None) -> tuple[type[BaseException], BaseExcep
 
 
 def _place(error: BaseException) -> str:
-    """Where an error was raised, as in ` at=app.py:16`; empty for errors that are about the message."""
+    """Where an error was raised, as in ` at=app.py:16`; empty for errors about the message."""
     frames = _own(error)
     if frames is None or isinstance(error, _EXPECTED):
         return ""
@@ -515,7 +518,7 @@ def _place(error: BaseException) -> str:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop where it is installed: half the time a message takes is spent in the loop."""
+    """The loop factory of uvloop if it is installed: half of the time of a message is spent in the loop."""
     try:
         import uvloop  # noqa: PLC0415  # it is no dependency of a client
     except ModuleNotFoundError:

@@ -238,8 +238,8 @@ def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> Non
             {},
             "--hub-jwt-issuer is set, but there is no key to check tokens with | set one of",
         ),
-        ({}, {"PENSTOCK_HUB_JWT_AUDIENCE": "me"}, "PENSTOCK_HUB_JWT_AUDIENCE is set, and there is no key"),
-        ({"hub_jwt_max_age": "1h"}, {}, "--hub-jwt-max-age is set, and there is no key"),
+        ({}, {"PENSTOCK_HUB_JWT_AUDIENCE": "me"}, "PENSTOCK_HUB_JWT_AUDIENCE is set, but there is no key"),
+        ({"hub_jwt_max_age": "1h"}, {}, "--hub-jwt-max-age is set, but there is no key"),
         ({"hub_jwks_url": "http://a.example/keys"}, {}, "--hub-jwks-url begins with http: others could replace the keys"),
     ]
     for flags, environ, said in rows:

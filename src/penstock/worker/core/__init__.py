@@ -1,1 +1,1 @@
-"""The rules of the worker: what a task call looks like, and what becomes of one that failed. No clock, no loop, no threads."""
+"""The rules of the worker: the format of a task call, and the outcome of a failed one. No clock, no loop, no threads."""

@@ -1,4 +1,4 @@
-"""A task call as it travels: JSON that any language can write.
+"""The format of a task call: JSON that any language can write.
 
     {"v": 1, "task": "send_email", "args": [], "kwargs": {"to": "a@b.c"}}
 
@@ -17,12 +17,12 @@ from penstock.errors import InvalidArgument
 
 VERSION = 1
 _MIN_INTEGER, _MAX_INTEGER = -(1 << 63), (1 << 64) - 1
-"""What MessagePack, in which messages travel, has room for."""
+"""The integers that MessagePack can represent, which messages are sent in."""
 _AS_THEY_ARE = (bool, type(None))
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Which task to run, and with what."""
+    """The task to run, and its arguments."""
 
     v: int
     task: str
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(Call).decode
 
 
 def payload_of(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a call. Tuples become lists; InvalidArgument names the argument that JSON cannot carry."""
+    """The payload of a call. Tuples become lists; InvalidArgument names an argument that is not JSON."""
     try:
         return {
             "v": VERSION,
@@ -47,7 +47,7 @@ def payload_of(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 
 def call_in(data: bytes) -> Call:
-    """The call in a message's bytes; InvalidArgument that says why there is none."""
+    """The call in a message; InvalidArgument with the reason if it is not a call."""
     try:
         call = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -72,13 +72,13 @@ def _plain(value: Any, path: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise _refused(value, path, "JSON knows neither infinity nor NaN; send None")
+            raise _refused(value, path, "JSON has neither infinity nor NaN; send None")
         return float(value)
     if isinstance(value, list | tuple):
         return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
-            raise _refused(wrong[0], f"a key of {path}", "the keys of a JSON object are texts")
+            raise _refused(wrong[0], f"a key of {path}", "the keys of a JSON object are strings")
         return {_text(key, f"a key of {path}"): _plain(item, f"{path}[{key!r}]") for key, item in value.items()}
     raise _refused(value, path, "send what the task needs to find it: an id, a path, value.isoformat(), …")
 
@@ -88,7 +88,7 @@ def _text(value: str, path: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _refused(value, path, "text that UTF-8 can encode has no lone surrogates") from None
+            raise _refused(value, path, "text without lone surrogates, which UTF-8 cannot encode") from None
     return value if type(value) is str else str.__str__(value)
 
 

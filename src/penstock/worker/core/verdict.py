@@ -1,4 +1,4 @@
-"""What becomes of a task that was run: the decision, for somebody else to carry out.
+"""The outcome of a task that ran: the decision, which the executor carries out.
 
     run ── returned ───────────────────────────> succeeded   (ack)
      ├──── raised, tries left ─────────────────> retried     (nack with a delay; Retry may name it)
@@ -23,7 +23,7 @@ MAX_DELAY_SECONDS = 366 * 86_400
 
 
 class Retry(Exception):
-    """Raised by a task to be tried again, after `delay` seconds, or after the task's backoff. It counts as a try."""
+    """Raise it in a task to retry after `delay` seconds, or after the task's backoff. It counts as an attempt."""
 
     delay: float | None = None
 
@@ -34,7 +34,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a task that can never succeed: the message goes to the dead letters at once."""
+    """Raise it in a task that can never succeed: the message is dead-lettered at once."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -56,52 +56,52 @@ class Outcome(StrEnum):
 
     SUCCEEDED = "succeeded"
     RETRIED = "retried"
-    """It failed, and is tried again."""
+    """It failed, and will be retried."""
     DEAD = "dead"
-    """It failed for good, and is a dead letter now."""
+    """It failed for the last time, and is a dead letter now."""
     RETURNED = "returned"
-    """The worker stopped before it ended: another one gets it, and the try does not count."""
+    """The worker stopped before it ended: another worker gets it, and the attempt does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before a retry: twice as long each time. Microseconds."""
+    """The delay before a retry: twice as long each time. Microseconds."""
 
     minimum: int
     maximum: int
 
     @classmethod
     def of(cls, value: object) -> Backoff:
-        """From what people write: (minimum, maximum) seconds, or one number for both."""
+        """From the form of the API: (minimum, maximum) seconds, or one number for both."""
         pair = value if isinstance(value, tuple | list) else (value, value)
         if len(pair) != 2:
             raise InvalidArgument.of("backoff", value, "(minimum, maximum) seconds")
         low, high = (micros(one, "backoff", maximum=MAX_DELAY_SECONDS) for one in pair)
         if low > high:
-            raise InvalidArgument.of("backoff", value, "a minimum that is not more than the maximum")
+            raise InvalidArgument.of("backoff", value, "a minimum of at most the maximum")
         return cls(low, high)
 
     def after(self, attempt: int) -> int:
-        """The wait after try number `attempt`, the first being 1."""
+        """The delay after attempt number `attempt`, which starts at 1."""
         return exponential(attempt, self.minimum, self.maximum)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a run."""
+    """The settlement of a run."""
 
     outcome: Outcome
     requeue: bool = True
-    """False: to the dead letters at once, whatever the broker counts."""
+    """False: dead-letter at once, whatever the number of attempts."""
     delay: int | None = None
-    """Microseconds until the next try."""
+    """Microseconds until the next attempt."""
 
 
 SUCCESS = Verdict(Outcome.SUCCEEDED)
 
 
 def judge(error: BaseException | None, attempt: int, max_retries: int, backoff: Backoff) -> Verdict:
-    """What becomes of try number `attempt` (1 is the first) of a message that may be retried `max_retries` times."""
+    """The settlement of attempt number `attempt` (from 1) of a message that may be retried `max_retries` times."""
     if error is None:
         return SUCCESS
     if isinstance(error, Reject):
@@ -114,7 +114,7 @@ def judge(error: BaseException | None, attempt: int, max_retries: int, backoff: 
 
 
 def text_of(error: BaseException) -> str:
-    """An error as it is kept with its message."""
+    """The text of an error that is stored with its message."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # a user's error whose text is itself an error
@@ -126,35 +126,35 @@ def text_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """How one run of a task ended. It carries no payload."""
+    """The result of one run of a task. It contains no payload."""
 
     task: str
-    """The task's name; empty when the message was not a task call."""
+    """The task's name; empty if the message was not a task call."""
     queue: str
     message_id: str
     attempt: int
-    """1 for the first try."""
+    """1 for the first attempt."""
     max_retries: int
     seconds: float
     outcome: Outcome
     error: BaseException | None = None
     delay: float | None = None
-    """Seconds until the next try."""
+    """Seconds until the next attempt."""
 
 
 @dataclass(slots=True)
 class WorkerStats:
-    """What a worker has done since it was made, and does now."""
+    """The numbers of a worker since it was created, and of now."""
 
     succeeded: int = 0
     retried: int = 0
     dead: int = 0
     returned: int = 0
-    """Runs that a stop cut short; another worker gets them."""
+    """Runs that a stop interrupted; another worker gets them."""
     timed_out: int = 0
     """Runs that exceeded their time limit; they are among the retried and dead."""
     abandoned_threads: int = 0
-    """Threads that still run a function whose time was over, or did when last looked at."""
+    """Threads that still run a function after its time limit, as of the last check."""
     running: int = 0
     waiting: int = 0
-    """Messages that are here and wait for one that runs to end."""
+    """Messages in this worker that wait for a free slot."""

@@ -1,1 +1,1 @@
-"""The Google Google Pub/Sub API: unmodified Pub/Sub clients work against a Penstock broker, over gRPC and over REST."""
+"""The Google Pub/Sub API: unmodified Pub/Sub clients use a Penstock broker, over gRPC and over REST."""

@@ -1,4 +1,4 @@
-"""The Google Pub/Sub API: Google's API over gRPC, and the same as REST on the HTTP port."""
+"""The Google Pub/Sub API over gRPC, and over REST on the HTTP port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.values.projects import Projects
 
 
 class GoogleApi:
-    """All of the API's parts, put together."""
+    """All parts of the API, put together."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class GoogleApi:
         self._resources = resources = Resources(aio, projects)
         schemas = SchemaService(resources)
         self.rules = SubscriptionRules(aio.broker, resources.in_use)
-        """What deliveries by every other API have to observe, too: use keeps a subscription from expiring."""
+        """Hooks for the deliveries of other APIs: use keeps a subscription from expiring."""
         self._publisher = Publisher(resources)
         endpoints = Endpoints(push_allow, public_only=push_public_only)
         self._subscriber = Subscriber(resources, self.rules, endpoints)
@@ -70,30 +70,30 @@ class GoogleApi:
         )
 
     async def start(self, host: str, port: int | None, tls: tuple[bytes, bytes] | None = None) -> int | None:
-        """Begin, and listen for gRPC unless the port is None; returns the port. `tls`: key and certificates, PEM."""
+        """Start, and listen for gRPC unless the port is None; returns the port. `tls`: key and certificates, PEM."""
         self._expiry_sweeper.start()
         self._pushers.start()
         return None if port is None else await self._grpc.start(host, port, tls)
 
     async def stop(self, grace_seconds: float) -> None:
-        """End streams, finish what runs within the grace."""
+        """End streams, and wait for running calls within the grace period."""
         await self._expiry_sweeper.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
 
     def routes(self) -> list[Route]:
-        """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""
+        """The REST routes of the API, for the HTTP port, and the routes with which endpoints check push tokens."""
         rest = rest_routes(self._services, FastCalls(self._publisher, self._subscriber).by_path)
         return [*rest, *self._issuer.routes()]
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of push, for `/metrics`."""
+        """The metrics of push, for `/metrics`."""
         return self._pushers.collect()
 
     async def _publish(self, request: bytes, caller: Principal) -> bytes:
-        """Publish, with the answer written directly."""
+        """Publish, with the answer encoded directly."""
         parsed = messages.PublishRequest.FromString(request)
         return wire.published(await self._publisher.publish_ids(parsed, caller, len(request)))
 
     async def _pull(self, request: bytes, caller: Principal) -> bytes:
-        """Pull, with the answer written directly."""
+        """Pull, with the answer encoded directly."""
         return await self._subscriber.pull_bytes(messages.PullRequest.FromString(request), caller)

@@ -1,4 +1,4 @@
-"""Which method of the services makes a call: the one that is named as the call is, in lower case."""
+"""The method of the services that serves a call: it has the name of the call, in lower case."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from penstock.access import Principal
 
 Call = Callable[[Any, Principal], Awaitable[Any]]
-"""A raw protobuf request and its caller, to a raw protobuf answer."""
+"""From a raw protobuf request and its caller to a raw protobuf answer."""
 
 DOMAIN = "penstock"
-"""Who speaks, in the details of an error."""
+"""The domain in the details of an error."""
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def find_call(services: Iterable[object], path: str) -> Call:
-    """The method for a gRPC path: `create_topic` of one of the services for `/google.pubsub.v1.Publisher/CreateTopic`."""
+    """The method for a gRPC path: `create_topic` of a service for `/google.pubsub.v1.Publisher/CreateTopic`."""
     name = _WORD.sub("_", path.rpartition("/")[2]).lower()
     for service in services:
         if hasattr(service, name):

@@ -1,4 +1,4 @@
-"""What ends by itself: subscriptions that nobody uses any more, and snapshots whose time is over."""
+"""The expiry of unused subscriptions and of snapshots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 60.0
 
 
 class ExpirySweeper:
-    """Looks over everything once a minute. `sweep` does it at once."""
+    """Checks everything once a minute. `sweep` does it at once."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -33,7 +33,7 @@ class ExpirySweeper:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End. Safe to call twice."""
+        """Stop. Can be called twice."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -45,7 +45,7 @@ class ExpirySweeper:
         if resources.broker.is_retention_held():
             return
         now = resources.broker.clock.now()
-        # None lives for less than a day without use, so most need no closer look.
+        # All live for at least a day without use, so most need no closer check.
         idle = [one.name for one in lookup.subscriptions(resources.broker) if now - resources.last_use(one) >= DAYS]
         over = [one.name for one in lookup.snapshots(resources.broker) if one.expires_at and one.expires_at <= now]
         for key in over:
@@ -77,4 +77,4 @@ class ExpirySweeper:
             try:
                 await self.sweep()
             except PenstockError as error:
-                log.warning("what has expired could not be deleted, will try again: %s", error)
+                log.warning("expired resources could not be deleted, will retry: %s", error)

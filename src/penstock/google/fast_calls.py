@@ -1,10 +1,10 @@
-"""The calls that carry messages, read and written without protobuf's `json_format`.
+"""The calls that carry messages, parsed and written without protobuf's `json_format`.
 
-That takes 5 times as long to write them and 50 times to read them.
+That one takes 5 times as long to write them and 50 times to parse them.
 
-A body in the plain form (camelCase, padded base64, nothing unusual) is read by msgspec into values that the services take in
-place of a protobuf request. Any other body is not read here at all: None is the answer then, and the usual way takes over,
-which accepts it or says what is wrong with it. So there is one set of rules, and this is only a shorter way through it.
+A body in the plain form (camelCase, padded base64, nothing unusual) is parsed by msgspec into values that the services accept in
+place of a protobuf request. Any other body is not parsed here: the result is None, and the usual path takes over, which accepts
+it or reports the problem. So there is one set of rules, and this is only a shorter path through it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.google.publisher import PUBLISH, Publisher
 from penstock.google.subscriber import Subscriber
 
 FastCall = Callable[[bytes, str, Principal], Awaitable[bytes | None]]
-"""The body, the resource that the path names, and the caller, to the JSON of the answer; None: not in the plain form."""
+"""From the body, the resource of the path and the caller to the JSON of the answer; None: not in the plain form."""
 
 EMPTY = b"{}"
 
@@ -41,7 +41,7 @@ class PlainMessage(_Plain, gc=False):
 
 
 class PlainPublish(_Plain):
-    """A PublishRequest. The path says the topic, here and in the requests below."""
+    """A PublishRequest. The topic is in the path, here and in the requests below."""
 
     messages: list[PlainMessage] = []
     topic: str = ""
@@ -118,8 +118,8 @@ class FastCalls:
         }
 
     async def _publish(self, body: bytes, name: str, caller: Principal) -> bytes | None:
-        # The limit is on the request as protobuf, whose size is known only by making it. As JSON it is always larger, so what
-        # is within the limit here is within it there.
+        # The limit is on the request as protobuf, whose size is known only after encoding. As JSON it is always larger, so a
+        # request within the limit here is within it there.
         size = len(body) + len(name)
         assert PUBLISH.max_request_bytes is not None, "it has a limit"
         request = _read(body, _PUBLISH) if size <= PUBLISH.max_request_bytes else None
@@ -160,7 +160,9 @@ def pulled(answer: bytes) -> bytes:
     for delivery in messages.PullResponse.FromString(answer).received_messages:
         message = delivery.message
         published = message.publish_time
-        if published.seconds != seconds or published.nanos != nanos:  # one publish, one time: most follow one of the same
+        if (
+            published.seconds != seconds or published.nanos != nanos
+        ):  # the messages of one publish have the same time, and often stand together
             seconds, nanos = published.seconds, published.nanos
             shown = published.ToJsonString()
         text = PlainDelivered(message.data, dict(message.attributes), message.message_id, shown, message.ordering_key)

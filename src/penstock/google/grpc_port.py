@@ -1,4 +1,4 @@
-"""The gRPC port: calls by their path, with authentication, limits and errors as gRPC has them.
+"""The gRPC port: calls by their path, with authentication, limits and errors in gRPC's form.
 
 Requests and answers pass as bytes: the library neither parses nor writes them, so that a publish is parsed once, by the raw
 protobuf class, and deliveries are written by `wire` without a protobuf object for each.
@@ -43,11 +43,11 @@ Unary = Callable[[bytes, Principal], Awaitable[bytes]]
 
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 MAX_STREAMS_PER_CLIENT = 5_000
-"""How many StreamingPulls one client, known by its token or else by its address, may have open."""
+"""StreamingPulls that one client, identified by its token or its address, may have open."""
 GOAWAY_SECONDS = 0.05
-"""How long connections have to learn that they are closing, before their streams end."""
+"""Seconds between closing the connections and ending their streams."""
 CLOSING_SECONDS = 0.5
-"""How long written responses may take to be sent after the last call has ended, to clients that may not read them."""
+"""Seconds for written responses to be sent after the last call has ended; clients may not read them."""
 DETAILS = "grpc-status-details-bin"
 MAX_TEXT = 700
 MAX_NAMED = 3_000
@@ -59,22 +59,25 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """What clients may cost. How long a call takes is its client's affair, so calls of all clients are limited together."""
+    """The limits of clients. A client decides how long its calls take, so the calls of all clients are limited together."""
 
     max_request_bytes: int = 16 * 1024 * 1024
-    """A message, after decompression."""
+    """The size of a message, after decompression."""
     max_connections: int = 10_000
-    """How many connections, and how many calls at once."""
+    """The number of connections; the number of concurrent calls."""
     handshake_seconds: float = 10.0
-    """How long a client may take to begin: TLS, and the first frame of HTTP/2."""
+    """How long a client may take to start: TLS, and the first frame of HTTP/2."""
     ping_seconds: float = 20.0
-    """A client that was silent for this long is asked for a sign of life."""
+    """A client that was silent for this long is pinged."""
     answer_seconds: float = 20.0
-    """How long that may take."""
+    """How long its answer may take."""
 
 
 class GrpcServer:
-    """Serves the Pub/Sub API on one port. `services` have a method for each call, named as the call is, in lower case."""
+    """A server of the Pub/Sub API on one port.
+
+    `services` have a method for each call, with the name of the call in lower case.
+    """
 
     def __init__(
         self,
@@ -94,25 +97,25 @@ class GrpcServer:
             if not method.client_streaming:
                 calls[path] = _parsed(method.request, find_call(services, path))
         calls |= overrides or {}
-        # The library asks for a handler at every call, so they are made once.
+        # The library looks up a handler for every call, so they are created once.
         self._handlers = {path: grpc.unary_unary_rpc_method_handler(self._unary(call)) for path, call in calls.items()}
-        # As a stream, because that is called before anything is received.
+        # As a stream, because that is called before the request is received.
         self._refusing = grpc.stream_stream_rpc_method_handler(self._refuse)
         self._handlers[STREAMING_PULL] = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         self._options = [
             ("grpc.max_receive_message_length", limits.max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
-            # Clients ping to keep idle streams alive; Google's service allows it, and so must this one.
+            # Clients ping to keep idle streams alive; Google's service allows it, so this one must.
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
-            # A peer that vanished without a word, or sent half a request and no more, is noticed within 40 s.
+            # A peer that vanished, or sent half a request and no more, is noticed within 40 s.
             ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1_000)),
             ("grpc.keepalive_time_ms", int(limits.ping_seconds * 1_000)),
             ("grpc.keepalive_timeout_ms", int(limits.answer_seconds * 1_000)),
-            ("grpc.http2.ping_timeout_ms", int(limits.answer_seconds * 1_000)),  # without it, a ping has a minute
+            ("grpc.http2.ping_timeout_ms", int(limits.answer_seconds * 1_000)),  # without it, a ping may take a minute
             ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ]
         self._max_calls = limits.max_connections
@@ -124,15 +127,15 @@ class GrpcServer:
         self._idle.set()
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
-        """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM.
+        """Listen, and return the bound port; 0 takes a free one. `tls`: key and certificates, PEM.
 
-        It also gets the connections of the HTTP port that speak HTTP/2.
+        It also gets the HTTP/2 connections of the HTTP port.
         """
         self._server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
         self._server.add_generic_rpc_handlers((_Handlers(self._handler),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if port:
-            # The library's error does not say what is wrong with a port, and its own log says it on the standard error.
+            # The library's error does not name the problem of a port; its own log prints it on standard error.
             family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             socket.create_server((host, port), family=family).close()
         try:
@@ -147,7 +150,7 @@ class GrpcServer:
         return int(bound)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accept nothing more, end the streams, finish what runs within the grace, cancel the rest."""
+        """Accept nothing more, end the streams, wait for running calls within the grace period, cancel the rest."""
         if self._server is None:
             return
         self._is_stopping = True
@@ -160,7 +163,7 @@ class GrpcServer:
         finished = asyncio.create_task(self._idle.wait())
         await asyncio.wait([stopping, finished], return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
-            # No call runs any more. What still waits is bytes for clients that do not take them.
+            # No call runs any more. Only bytes for clients that do not read may remain.
             await server.stop(CLOSING_SECONDS)
         await stopping
         finished.cancel()
@@ -178,7 +181,7 @@ class GrpcServer:
                 self._idle.set()
 
     def _handler(self, details: Any) -> Any:
-        """The handler of a call. Who may not come in is turned away before the request's body is taken in."""
+        """The handler of a call. Callers are refused before the request's body is read."""
         if not self._gate.is_open and details.method in self._handlers:
             try:
                 self._gate.authenticate(_secret(details.invocation_metadata))
@@ -187,7 +190,7 @@ class GrpcServer:
         return self._handlers.get(details.method)
 
     async def _refuse(self, _: Any, context: Any) -> None:
-        """End a call with the reason why it is refused."""
+        """End a call with the reason of the refusal."""
         await self._admit(context)
         # The token may have become valid since.
         await _abort(context, Unavailable("try again"))
@@ -233,14 +236,14 @@ class GrpcServer:
         except DecodeError as error:
             await _abort(context, InvalidArgument(f"a request is not a protobuf message of its kind: {error}"))
         except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
-            # The call is over already: nothing can be sent any more, not even that.
+            # The call is over already: nothing can be sent any more.
             raise asyncio.CancelledError from None
         except Exception as error:  # noqa: BLE001  # a stream's top
             await _fail(context, error)
 
     @contextmanager
     def _counted(self, caller: Principal, address: str) -> Iterator[None]:
-        """Count a stream of a client, which has a limit."""
+        """Count a stream of a client; the number is limited."""
         client = caller.token_id or address
         if self._streams_of[client] >= MAX_STREAMS_PER_CLIENT:
             raise ResourceExhausted(f"this client has {MAX_STREAMS_PER_CLIENT} streams open, which is the limit")
@@ -262,16 +265,16 @@ class GrpcServer:
         try:
             principal = self._gate.authenticate(secret)
         except Unauthenticated:
-            # Who guesses tokens is held up as well.
+            # Slow down clients that guess tokens.
             self._take_permit(None, address)
             raise
         self._take_permit(principal, address)
         return principal, secret
 
     def _address(self, context: Any) -> str:
-        """The address of the client, without its port, which changes with every connection."""
+        """The address of the client, without its port, which differs for every connection."""
         peer: str = context.peer()
-        # As in `ipv4:127.0.0.1:51234`.
+        # In the form `ipv4:127.0.0.1:51234`.
         return self._relay.address_of(peer) or peer.partition(":")[2].rpartition(":")[0] or peer
 
     def _take_permit(self, principal: Principal | None, address: str) -> None:
@@ -287,7 +290,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library sh
         self._find = find
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a call, None when there is no such call."""
+        """The handler of a call; None if there is no such call."""
         return self._find(handler_call_details)
 
 
@@ -301,13 +304,13 @@ def _parsed(kind: Any, call: Call) -> Unary:
 
 
 async def _abort(context: Any, error: PenstockError) -> NoReturn:
-    """End a call with an error, and its reason in the form that Google's clients read."""
+    """End a call with an error, and its reason in the form of Google's clients."""
     text = f"{error} ({error.hint})" if error.hint else str(error)
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}…"
     info = messages.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
     if isinstance(error, AckIdsRefused):
-        # Ids that are not named Google's client takes for failed, which is safe: they were not settled and are redelivered.
+        # Google's client treats ids without a result as failed, which is safe: they were not settled and are redelivered.
         room = MAX_NAMED
         for ack_id, failure in error.failures.items():
             room -= len(ack_id) + len(failure)
@@ -322,7 +325,7 @@ async def _abort(context: Any, error: PenstockError) -> NoReturn:
 
 
 async def _fail(context: Any, error: Exception) -> NoReturn:
-    """End a call that failed for a reason nobody thought of. Its text goes nowhere: it may hold what a client sent."""
+    """End a call that failed unexpectedly. The text of the error is not sent: it may contain data of the client."""
     log.error("a call failed: %s", code_location(error))
     await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the place")
     raise AssertionError("abort always raises")
@@ -340,4 +343,4 @@ def _secret(metadata: Iterable[tuple[str, Any]]) -> str | None:
 
 
 def _nothing() -> None:
-    """Who is let in without being asked stays in."""
+    """Check nothing: callers without authentication stay admitted."""

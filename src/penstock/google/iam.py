@@ -1,6 +1,6 @@
-"""`google.iam.v1.IAMPolicy` for topics, subscriptions, snapshots and schemas: policies are kept and shown, and allow everything.
+"""`google.iam.v1.IAMPolicy`: policies of resources are stored and shown, and allow everything.
 
-Who may do what is decided by Penstock's tokens alone. Tools that read and write policies work; nothing is enforced by them.
+Only Penstock's tokens decide about permissions. Tools that read and write policies work, but the policies are not enforced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class IamPolicies:
         self._schemas = schemas
 
     async def set_iam_policy(self, request: Any, caller: Principal) -> Message:
-        """Keep a policy for a resource."""
+        """Store a policy for a resource."""
         name = self._admit(caller, Verb.MANAGE, request.resource)
         policy = messages.Policy()
         policy.CopyFrom(request.policy)
@@ -46,11 +46,11 @@ class IamPolicies:
         return policy
 
     async def get_iam_policy(self, request: Any, caller: Principal) -> Message:
-        """The policy of a resource; an empty one when none was kept."""
+        """The policy of a resource; an empty one if none was stored."""
         return self._policy(self._admit(caller, Verb.READ, request.resource))
 
     async def test_iam_permissions(self, request: Any, caller: Principal) -> Message:
-        """Every permission that is asked for."""
+        """Every requested permission."""
         self._admit(caller, Verb.READ, request.resource)
         return messages.TestIamPermissionsResponse(permissions=request.permissions)
 

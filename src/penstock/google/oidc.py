@@ -1,4 +1,4 @@
-"""The tokens that pushes carry, and what an endpoint needs to check them.
+"""The tokens of pushes, and the documents with which an endpoint checks them.
 
 They are signed by a key of this server's own, made when it is first needed and kept with the messages, so that tokens stay good
 across a restart. An endpoint finds the key as with any issuer: `iss` + `/.well-known/openid-configuration` names the JWKS.
@@ -30,13 +30,13 @@ DISCOVERY = "/.well-known/openid-configuration"
 JWKS = "/oidc/jwks"
 LIFE = 3_600 * SECOND
 SPARE = 300 * SECOND
-"""A token is not used for the last part of its life: it has to travel, and the endpoint's clock may be ahead."""
+"""A token is not used in the last part of its life: it needs time to arrive, and the endpoint's clock may be ahead."""
 KEY_BITS = 2048
 MAX_TOKENS = 10_000
 
 
 class Discovery(msgspec.Struct):
-    """Where the issuer's keys are, and what its tokens are like."""
+    """Where the issuer's keys are, and what its tokens look like."""
 
     issuer: str
     jwks_uri: str
@@ -64,7 +64,10 @@ class Jwks(msgspec.Struct):
 
 
 class TokenIssuer:
-    """Signs tokens for service accounts. `url` says how others reach this server; it is known when the port is bound."""
+    """Signs tokens for service accounts.
+
+    `url` returns the address under which others reach this server; it is known once the port is bound.
+    """
 
     def __init__(self, resources: Resources, url: Callable[[], str]) -> None:
         self._resources = resources
@@ -75,7 +78,7 @@ class TokenIssuer:
         """(renewed at, token) by (project, email, audience)."""
 
     async def token(self, project: str, email: str, audience: str) -> str:
-        """A token that says that this server calls for a service account. It is good for a few minutes at least."""
+        """A token with which this server calls for a service account. It is valid for a few minutes at least."""
         now = self._resources.broker.clock.now()
         renewed_at, token = self._tokens.get((project, email, audience), (0, ""))
         if now < renewed_at:
@@ -91,7 +94,7 @@ class TokenIssuer:
             "azp": subject,
             "email": email,
             "email_verified": True,
-            # Every project may name any account, so an endpoint that serves one project must look at this too.
+            # Every project may name any account, so an endpoint of one project must check this too.
             "penstock_project": project,
             "iat": now // SECOND,
             "exp": (now + LIFE) // SECOND,
@@ -103,7 +106,7 @@ class TokenIssuer:
         return token
 
     def routes(self) -> list[Route]:
-        """What an endpoint asks for to check a token. Open to everyone: nothing in it is secret."""
+        """The routes with which an endpoint checks a token. Open to all: nothing in them is secret."""
 
         async def discovery(_: Request) -> web.StreamResponse:
             url = self._url()
@@ -120,7 +123,7 @@ class TokenIssuer:
                 DISCOVERY,
                 discovery,
                 Operation(
-                    "Who signs push tokens",
+                    "The issuer of push tokens",
                     "OpenID Connect discovery: the issuer of the tokens that authenticated pushes carry.",
                     tags,
                     replies={200: Reply("The issuer.", Discovery)},
@@ -143,13 +146,13 @@ class TokenIssuer:
 
     async def _key(self) -> tuple[RSAPrivateKey, Jwk]:
         if self._signing is None:
-            async with self._turn:  # one key, however many ask at first
+            async with self._turn:  # one key, also for concurrent first callers
                 if self._signing is None:
                     self._signing = await self._load()
         return self._signing
 
     async def _load(self) -> tuple[RSAPrivateKey, Jwk]:
-        """The key that was kept, or a new one, kept before it is used."""
+        """The stored key, or a new one, which is stored before it is used."""
         kept = lookup.document(self._resources.broker, DOCUMENT)
         if kept is None:
             made = await self._resources.aio.call(_generated)
@@ -163,7 +166,7 @@ def _keep(catalog: Catalog, pem: bytes, now: int) -> Event | None:
 
 
 def _generated() -> bytes:
-    """A new key, PEM. Takes a part of a second."""
+    """A new key, PEM. Takes a fraction of a second."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # see `token`
     from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415
 

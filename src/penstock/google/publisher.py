@@ -16,10 +16,10 @@ from penstock.values.message import PublishLimits, accept_typed
 
 PUBLISH = PublishLimits(
     max_messages=1000,
-    # So that a message of 10 MiB passes, with its topic and what the encoding adds.
+    # So that a message of 10 MiB fits, with its topic and the encoding.
     max_request_bytes=10 * 1024 * 1024 + 64 * 1024,
     max_attributes=100,
-    # Google's own clients write attributes of this prefix (a trace's context, for one).
+    # Google's own clients write attributes with this prefix (a trace's context, for example).
     open_prefix="googclient_",
     one_key=True,
 )
@@ -38,7 +38,7 @@ class Publisher:
         return messages.PublishResponse(message_ids=await self.publish_ids(request, caller, request.ByteSize()))
 
     async def publish_ids(self, request: Any, caller: Principal, size: int) -> list[str]:
-        """The same, with the size of the request already known and the bare ids as the answer."""
+        """The same, if the size of the request is known, with only the ids as the answer."""
         resources = self._resources
         name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
         batch = accept_typed(request.messages, 0, PUBLISH, size)  # the commit sets the time
@@ -72,7 +72,7 @@ class Publisher:
         made: list[Message] = []
 
         def update(catalog: Catalog, now: int) -> Any:
-            # Again, and of what is there now: another update may have come between.
+            # Check again, with the current state: another update may have happened in between.
             topic = topics.update_topic(self._resources.topic(catalog.topic(key)), request.topic, request.update_mask.paths)
             fields.check_topic_size(topic)
             made.append(topic)
@@ -121,14 +121,14 @@ class Publisher:
         return messages.Empty()
 
     async def detach_subscription(self, request: Any, caller: Principal) -> Message:
-        """Cut a subscription off from its topic: what it holds is gone, and nothing comes any more."""
+        """Detach a subscription from its topic: its messages are removed, and it gets no more."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
         key = self._resources.key(name)
         await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now), tell=key)
         return messages.DetachSubscriptionResponse()
 
     def _check_schema(self, caller: Principal, topic: Message) -> None:
-        """What a schema refuses reveals what is in it, so a caller that names it must be allowed to read it."""
+        """A schema's errors reveal its content, so a caller that names it must be allowed to read it."""
         schema = topic.schema_settings.schema
         if schema and schema != names.DELETED_SCHEMA:
             self._resources.admit(caller, Verb.READ, schema, names.SCHEMAS, "schema_settings.schema")

@@ -45,14 +45,14 @@ from penstock.values.policy import MAX_COUNT
 log = logging.getLogger("penstock.pubsub.push")
 
 CONSUMER = "push"
-"""The worker's name as a consumer. The same in every run: so the next one finds what a killed one held."""
+"""The worker's name as a consumer. It is the same in every run, so the next one finds the leases of a killed one."""
 MAX_WINDOW = 500
 MAX_TOTAL = 1_000
 """How many POSTs may be outstanding for one subscription, and for all: each is a connection, and a server has not many more."""
 MAX_BYTES = 32 * 1024 * 1024
-"""How much one worker holds in memory for POSTs that are outstanding; a larger message goes alone."""
+"""Bytes that one worker holds in memory for outstanding POSTs; a larger message is pushed alone."""
 MARGIN = 30 * SECOND
-"""How much longer than its POST a lease lasts."""
+"""How much longer than the timeout of its POST a lease lasts."""
 RETRY_SECONDS = 1.0
 
 _LABELS = ("project", "subscription")
@@ -74,7 +74,7 @@ _ENDED = {
 
 
 class Pushers:
-    """The workers of all push subscriptions. Start once, on the loop; stop is always safe."""
+    """The workers of all push subscriptions. Start it once, in the loop; stopping is always safe."""
 
     def __init__(self, resources: Resources, rules: SubscriptionRules, issuer: TokenIssuer, endpoints: Endpoints) -> None:
         self.resources = resources
@@ -83,21 +83,21 @@ class Pushers:
         self.endpoints = endpoints
         self.is_stopping = False
         self._workers: dict[int, _Worker] = {}
-        """By the number of the subscription: one that is deleted and made again is another."""
+        """By number of the subscription: it differs after it was deleted and created again."""
         self._client: PushClient | None = None
         self._outstanding = 0
         self._waiting: set[_Worker] = set()
-        """Workers that had no room because all together have too much outstanding."""
+        """Workers without room, because all together have too much outstanding."""
 
     def start(self) -> None:
-        """Push for every subscription that asks for it, now and from now on."""
+        """Push for every push subscription, now and in the future."""
         self._client = PushClient(self.endpoints)
         self.resources.changed.append(self._look)
         for queue in lookup.subscriptions(self.resources.broker):
             self._look(queue.name)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Begin no POST, wait for those under way within the grace, release what is left. Safe to call twice."""
+        """Start no more POSTs, wait for running ones within the grace period, release the rest. Can be called twice."""
         self.is_stopping = True
         client, self._client = self._client, None
         if client is None:
@@ -117,7 +117,7 @@ class Pushers:
         await client.close()
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of all workers, for `/metrics`."""
+        """The metrics of all workers, for `/metrics`."""
         for worker in list(self._workers.values()):
             name = self.resources.name(names.SUBSCRIPTIONS, worker.name)
             labels = (name.project, name.id)
@@ -127,12 +127,12 @@ class Pushers:
 
     @property
     def client(self) -> PushClient:
-        """What POSTs; there is one from start to stop."""
+        """The HTTP client; there is one from start to stop."""
         assert self._client is not None, "start it first"
         return self._client
 
     def room(self, worker: _Worker) -> int:
-        """How many more POSTs a worker may begin. One is always possible, so that nobody waits for another's endpoint."""
+        """How many more POSTs a worker may start. One is always allowed, so that no worker waits for another's endpoint."""
         free = MAX_TOTAL - self._outstanding
         if free <= 0:
             self._waiting.add(worker)
@@ -148,11 +148,11 @@ class Pushers:
             worker.wake()
 
     def drop(self, number: int) -> None:
-        """A worker has ended. Should its subscription be pushed again, it gets another."""
+        """A worker has ended. If its subscription is pushed again, it gets a new one."""
         self._workers.pop(number, None)
 
     def _look(self, key: str) -> None:
-        """A subscription may have been made, changed or deleted."""
+        """A subscription may have been created, changed or deleted."""
         for worker in self._workers.values():
             if worker.name == key:
                 worker.wake()
@@ -165,13 +165,13 @@ class Pushers:
 
 
 class _PushRules:
-    """The rules of deliveries that are pushed: transforms, and nothing else."""
+    """The rules of pushed deliveries: only transforms."""
 
     def __init__(self, rules: SubscriptionRules) -> None:
         self.transforms, self.ready = rules.transforms, rules.ready
 
     def check_pulled(self, queue: QueueDescription) -> None:
-        """It is pushed, which is right."""
+        """Always allowed: the subscription is pushed."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
         return nullcontext()
@@ -197,23 +197,23 @@ class _Worker(StreamConsumer):
         self._resources = pushers.resources
         self._endpoint = ""
         self._is_open = False
-        """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
+        """Whether push to the endpoint is allowed. If not, messages wait: attempts would be used up."""
         self._full_name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
         self.window = PushWindow(MAX_WINDOW)
-        """What the endpoint has earned; another one starts without any."""
+        """The window of the endpoint; another endpoint starts with a new one."""
         self._is_resting = False
-        """Something failed inside a moment ago."""
+        """An internal error occurred recently."""
         self._timer: asyncio.TimerHandle | None = None
         self.posts: set[asyncio.Task[None]] = set()
         self.ended: Counter[Outcome] = Counter()
 
     def start(self) -> None:
-        """Push until the subscription is not pushed any more, is gone, or the server stops."""
+        """Push until the subscription is not a push subscription any more, is deleted, or the server stops."""
         super().start()
-        self.release()  # what the worker of a run that was killed held
+        self.release()  # leases of a killed server's worker
 
     def finish(self) -> None:
-        """Requeue what is left, without counting an attempt."""
+        """Requeue the remaining messages, without counting an attempt."""
         self.stop()
         self.release()
         self._pushers.drop(self.number)
@@ -221,7 +221,7 @@ class _Worker(StreamConsumer):
     # ── for the consumer ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> bool:
-        """Begin as many POSTs as there is room and reason for."""
+        """Start as many POSTs as there is room for."""
         try:
             return super().look()
         except Exception as error:  # noqa: BLE001  # the worker's top: a fault must not end push for good
@@ -234,7 +234,7 @@ class _Worker(StreamConsumer):
             return 0
         queue = self.current()
         if queue is None or queue.detached:
-            return 1  # taking says what is wrong
+            return 1  # taking reports the problem
         form = self._resources.form_of(queue)
         endpoint = form.push_config.push_endpoint
         if not endpoint:
@@ -255,20 +255,20 @@ class _Worker(StreamConsumer):
     def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         form = self._resources.form_of(queue)
         if self._transforms(queue):
-            # Transforms have taken their time, and the POST needs all of its own.
+            # Transforms took time, and the POST needs its full lease.
             gone = self.settle(leases, new_deadline(queue.policy.ack_deadline + MARGIN))
             leases = [lease for lease in leases if lease not in gone]
         for lease in leases:
             self._begin(form, lease)
 
     def fail(self, error: PenstockError) -> None:
-        """The subscription is gone, or something went wrong for a moment."""
+        """The subscription is gone, or a temporary error occurred."""
         if isinstance(error, BrokerClosed | NotFound | FailedPrecondition):
             for post in self.posts:
                 post.cancel()
             self.finish()
         else:
-            log.warning("push of %r stumbled and continues: %s", self.name, error)
+            log.warning("push of %r had an error and continues: %s", self.name, error)
             self._rest()
 
     def _break(self, error: BaseException) -> None:
@@ -276,7 +276,7 @@ class _Worker(StreamConsumer):
         self._rest()
 
     def _rest(self) -> None:
-        """Try again in a while, and not before."""
+        """Retry after a while, and not before."""
         self._is_resting = True
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._rested)
 
@@ -285,10 +285,10 @@ class _Worker(StreamConsumer):
         self.wake()
 
     def end(self, error: PenstockError | None) -> None:
-        """It ends by `finish` alone."""
+        """It ends only by `finish`."""
 
     def _wake_in(self, seconds: float) -> None:
-        if self._timer is None:  # every publish has it look again, and one timer is enough
+        if self._timer is None:  # every publish calls this, and one timer is enough
             self._timer = asyncio.get_running_loop().call_later(seconds, self._wake_up)
 
     def _wake_up(self) -> None:
@@ -316,7 +316,7 @@ class _Worker(StreamConsumer):
         self.wake()
 
     async def _push(self, form: Message, lease: Lease, window: PushWindow) -> None:
-        """One message: POST it, and settle it by the answer."""
+        """POST one message, and settle it by the answer."""
         begun = window.round
         try:
             answer = await self._post(form, lease)

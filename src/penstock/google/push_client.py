@@ -1,10 +1,10 @@
-"""The HTTP client that pushes: one POST, one answer, and no trust in who answers.
+"""The HTTP client of push: one POST, one answer, and no trust in the endpoint.
 
-No redirect is followed, no proxy is taken from the environment, no cookie is kept, nothing is unpacked, and of an answer's body
-only so much is read as it takes to use the connection again. Bodies and tokens are never logged.
+It follows no redirect, takes no proxy from the environment, keeps no cookie and unpacks nothing; of an answer's body it reads
+only as much as it takes to reuse the connection. Bodies and tokens are never logged.
 
-Where it may connect to is asked for each address at the moment of connecting, so that a name which leads elsewhere than it did
-before gets nobody in. Of an address that is refused the log has the reason; the caller learns only that it failed.
+Each address is checked at the moment of connecting, so that a name that resolves differently than before gains nothing. The log
+has the reason of a refused address; the caller learns only that the push failed.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ NOT_ALLOWED = "the endpoint is not allowed"
 DRAIN_BYTES = 64 * 1024
 DRAIN_SECONDS = 1.0
 PLAIN_BYTES = 512 * 1024
-"""Bodies above this are written piece by piece, so that others get their turn."""
+"""Larger bodies are written in pieces, so that they do not block the loop."""
 PROCESSING = 102
 MAX_TOLD = 1_000
-"""How many refused addresses are remembered as logged: each is logged once, not at every attempt."""
+"""Refused addresses that are remembered: each is logged once, not at every attempt."""
 
 
 class Outcome(StrEnum):
-    """What became of a push."""
+    """The outcome of a push."""
 
     ACKED = "acked"
     REFUSED = "refused"
-    """The endpoint answered with another status."""
+    """The endpoint answered with a status that is not an ack."""
     TIMED_OUT = "timed_out"
     """The endpoint did not answer within the ack deadline."""
     UNREACHABLE = "unreachable"
-    """No connection, none that is allowed, or what came over it was not HTTP."""
+    """No connection, no allowed address, or an answer that is not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a push, and why in words."""
+    """The outcome of a push, and the reason as text."""
 
     outcome: Outcome
     reason: str = ""
 
 
 class PushClient:
-    """Connections to all endpoints. Make it inside the running loop; who uses it bounds how many there are."""
+    """Connections to all endpoints. Create it inside the running loop; its users limit the number of connections."""
 
     def __init__(self, endpoints: Endpoints | None = None) -> None:
         self._endpoints = endpoints or Endpoints()
-        # Two, so that no connection which was opened for a trusted name serves another.
+        # Two, so that a connection for a trusted name never serves another one.
         self._trusted = _session(aiohttp.TCPConnector(limit=0))
         self._guarded = _session(aiohttp.TCPConnector(limit=0, socket_factory=self._socket))
         self._told: set[tuple[str, str]] = set()
@@ -73,7 +73,7 @@ class PushClient:
         await self._guarded.close()
 
     async def post(self, endpoint: str, request: PushRequest, token: str | None, seconds: float) -> Answer:
-        """Send one request; the answer comes within this many seconds, whatever the endpoint does."""
+        """Send one request; the result comes within this many seconds, whatever the endpoint does."""
         headers = request.headers if token is None else {**request.headers, "Authorization": f"Bearer {token}"}
         body: Any = request.body if len(request.body) <= PLAIN_BYTES else io.BytesIO(request.body)
         session = self._trusted if self._endpoints.trusts(endpoint) else self._guarded
@@ -89,18 +89,18 @@ class PushClient:
             if isinstance(cause, _NotAllowed):
                 self._tell(endpoint, cause.address)
                 return Answer(Outcome.UNREACHABLE, NOT_ALLOWED)
-            # The kind alone: the text of some of these errors repeats what the endpoint sent.
+            # Only the type: the text of some of these errors repeats data of the endpoint.
             return Answer(Outcome.UNREACHABLE, f"the endpoint was not reached or did not speak HTTP ({type(error).__name__})")
         try:
             await _drain(response)
         finally:
-            response.close()  # gives a connection back whose answer is read, and cuts any other
+            response.close()  # releases a connection whose answer is read, and closes any other
         if is_acknowledged(response.status):
             return Answer(Outcome.ACKED)
         return Answer(Outcome.REFUSED, f"the endpoint answered with status {response.status}")
 
     def _socket(self, info: AddrInfoType) -> socket.socket:
-        """A socket for a connection that is about to be opened to this address, and to no other."""
+        """A socket for a new connection to this address only."""
         family, kind, protocol, _, place = info
         address, port = str(place[0]), int(place[1])
         if not self._endpoints.may_connect(address, port):
@@ -131,7 +131,7 @@ def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
 
 
 class _NotAllowed(OSError):
-    """Push may not connect to this address. The text is the same for all: only then do several failures count as this one."""
+    """Push may not connect to this address. The text is always the same: only then several failures count as this one."""
 
     def __init__(self, address: str) -> None:
         super().__init__(NOT_ALLOWED)
@@ -139,7 +139,7 @@ class _NotAllowed(OSError):
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read an answer to its end if that is near: then its connection serves again. What it says changes nothing."""
+    """Read an answer to its end if that is near: then its connection can be reused. Its content is ignored."""
     left = DRAIN_BYTES
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -148,11 +148,11 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 
 class _Processing(Exception):
-    """The endpoint said 102, which accepts the message; what it says later is not waited for."""
+    """The endpoint sent 102, which acknowledges the message; its final answer is not awaited."""
 
 
 class _Response(aiohttp.ClientResponse):
-    """An answer that does not skip 102 as other provisional answers are skipped."""
+    """An answer for which 102 is not skipped, unlike other provisional answers."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         protocol = connection.protocol

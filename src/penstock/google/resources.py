@@ -1,7 +1,7 @@
-"""The broker's topics, subscriptions and snapshots as Google's API shows them.
+"""The broker's topics, subscriptions and snapshots in the form of Google's API.
 
-The broker keeps what it must know in its own terms and, beside it, the resource as the API gave it: a serialized `Topic`,
-`Subscription` or `Snapshot`. What was made through another API has no such form; it is put together from the settings.
+The broker stores its own settings and, beside them, the resource as the API received it: a serialized `Topic`, `Subscription` or
+`Snapshot`. Resources of other APIs have no such form; it is made from their settings.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from penstock.values.stored_forms import IAM_PREFIX, SCHEMA_PREFIX, scripts_of, 
 from penstock.values.subscription import SubscriptionSpec
 
 PACE = 30_000
-"""How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
+"""The delay of a redelivery without a retry policy: a client that fails at once must not loop quickly."""
 
 MAX_FORMS = 10_000
-"""How many parsed resources are kept."""
+"""The number of parsed resources in the cache."""
 
 KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
 
@@ -49,7 +49,7 @@ Message = Any
 
 
 class Resources:
-    """What exists, by Google's names. Reading needs no await; changes return when they are durable."""
+    """The resources by Google's names. Reading needs no await; changes return once they are durable."""
 
     def __init__(self, aio: AsyncBroker, projects: Projects) -> None:
         self.aio = aio
@@ -57,19 +57,19 @@ class Resources:
         self.projects = projects
         self._forms: dict[tuple[Any, bytes], Message] = {}
         self.changed: list[Callable[[str], None]] = []
-        """Called with the broker's name of a subscription that was made, changed or deleted."""
+        """Called with the broker's name of a subscription that was created, changed or deleted."""
         self._pushed: dict[bytes, bool] = {}
         self._started_at = self.broker.clock.now()
         self._used: dict[int, int] = {}
         self._max_used = 1_000
-        """When more subscriptions than this are in `_used`, those that are gone are forgotten."""
+        """With more subscriptions than this in `_used`, the deleted ones are removed."""
         self._running: set[asyncio.Future[Any]] = set()
         self._users: Counter[int] = Counter()
 
     # ── names and who may use them ───────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, caller: Principal, verb: Action, text: str, kind: str, field: str) -> names.Name:
-        """The name in a request's field, when the caller may do this to it."""
+        """The name in a request's field, if the caller may do this to it."""
         name = names.parse(text, kind, field)
         caller.check(verb, name.project, name.id, kind=KINDS[kind])
         return name
@@ -79,7 +79,7 @@ class Resources:
         return self.projects.scoped(name.project, name.id)
 
     def name(self, kind: str, key: str) -> names.Name:
-        """Google's name of what the broker calls `key`."""
+        """Google's name of the broker's `key`."""
         project, plain = self.projects.split(key)
         return names.Name(project, kind, plain)
 
@@ -97,7 +97,7 @@ class Resources:
     # ── use, which keeps a subscription from expiring ────────────────────────────────────────────────────────────────────
 
     def touch(self, queue: int) -> None:
-        """A subscription, by its number, is used now."""
+        """Note that a subscription, by its number, is used now."""
         if len(self._used) > self._max_used:
             numbers = lookup.queue_names(self.broker)
             self._used = {number: at for number, at in self._used.items() if number in numbers}
@@ -106,7 +106,7 @@ class Resources:
 
     @contextmanager
     def in_use(self, queue: int) -> Iterator[None]:
-        """A subscription, by its number, is used as long as this lasts."""
+        """Mark a subscription, by its number, as used during the context."""
         self._users[queue] += 1
         try:
             yield
@@ -117,7 +117,7 @@ class Resources:
             self.touch(queue)
 
     def last_use(self, queue: QueueDescription) -> int:
-        """When a subscription was used last; what came before the server's start is forgotten, in its favour."""
+        """When a subscription was used last; use before the server's start is unknown, so it counts from the start."""
         if queue.number in self._users:
             return self.broker.clock.now()
         return max(queue.created_at, self._used.get(queue.number, self._started_at))
@@ -138,7 +138,7 @@ class Resources:
         return topic
 
     def subscription(self, queue: QueueDescription) -> Message:
-        """A subscription, with what only the server knows."""
+        """A subscription, with the fields that only the server sets."""
         spec = subscription_spec(queue)
         shown = messages.Subscription()
         if spec.form:
@@ -167,12 +167,12 @@ class Resources:
         return shown
 
     def form_of(self, queue: QueueDescription) -> Message:
-        """The subscription as it was given, cached. Treat it as immutable."""
+        """The subscription as it was received, cached. Treat it as immutable."""
         spec = subscription_spec(queue)
         return self.parsed(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
 
     def pushes(self, queue: QueueDescription) -> bool:
-        """Whether a subscription's messages are pushed to an endpoint. Cheap: asked at every pull."""
+        """Whether the messages of a subscription are pushed. Cheap: called for every pull."""
         pushed = self._pushed.get(queue.spec)
         if pushed is None:
             if len(self._pushed) >= MAX_FORMS:
@@ -195,14 +195,14 @@ class Resources:
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def change(self, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> Event | None:
-        """Change what exists, and tell of the subscription that it concerns; returns when that is durable.
+        """Change what exists, and notify about the affected subscription; returns once it is durable.
 
-        Both are done whatever becomes of the caller: one that leaves or whose time is up must not leave half of it behind.
+        Both are completed even if the caller is cancelled: a client that disconnects or times out must not leave half a change.
         """
         return await self._finish(self._change(change, tell))
 
     async def delete(self, name: names.Name, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> None:
-        """Delete a resource, and with it the access policy that was kept for it."""
+        """Delete a resource and its access policy."""
 
         async def both() -> None:
             await self._change(change, tell)
@@ -218,7 +218,7 @@ class Resources:
         return event
 
     async def _finish(self, work: Coroutine[None, None, T]) -> T:
-        """Run work to its end, also when its caller is cancelled."""
+        """Run something to its end, also if its caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -227,10 +227,10 @@ class Resources:
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # a caller that waits for it has it; without one, it is of no interest
+            task.exception()  # the waiting caller gets the error; without one, it is dropped
 
     def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
-        """What the broker keeps of a subscription: its policy, and the settings as they were given."""
+        """The stored settings of a subscription: its policy, and the settings as they were given."""
         name = names.parse(subscription.name, names.SUBSCRIPTIONS, "name")
         letters = subscription.dead_letter_policy.dead_letter_topic
         target = None
@@ -247,7 +247,7 @@ class Resources:
         return policy, msgspec.msgpack.encode(SubscriptionSpec(topic, options, subscription.SerializeToString()))
 
     def parsed(self, kind: Any, body: bytes) -> Message:
-        """What is stored, parsed once. Treat it as immutable."""
+        """The stored form, parsed once. Treat it as immutable."""
         form = self._forms.get((kind, body))
         if form is None:
             if len(self._forms) >= MAX_FORMS:
@@ -256,7 +256,7 @@ class Resources:
         return form
 
     def _foreign(self, queue: QueueDescription, spec: SubscriptionSpec) -> Message:
-        """A subscription that was made through another API, as far as this one has words for it."""
+        """A subscription of another API, as far as this API can represent it."""
         options: SubscriptionOptions = spec.options
         shown = messages.Subscription(
             name=str(self.name(names.SUBSCRIPTIONS, queue.name)),
@@ -281,5 +281,5 @@ class Resources:
 
 
 def is_pushed(subscription: Message) -> bool:
-    """Whether a subscription's messages are pushed to an endpoint."""
+    """Whether the messages of a subscription are pushed."""
     return destination(subscription) == "push_config"

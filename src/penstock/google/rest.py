@@ -1,4 +1,4 @@
-"""Google's REST form of the Pub/Sub API: a route for each binding of each call, over the services that gRPC calls too.
+"""Google's REST form of the Pub/Sub API: a route for each binding of each call, over the same services as gRPC.
 
 `POST /v1/projects/demo/topics/orders:publish` with `{"messages": [{"data": "aGVsbG8="}]}`. Errors have Google's form: the gRPC
 status as a word and an `ErrorInfo` among the details.
@@ -27,7 +27,7 @@ from penstock.http.routes import Body, Handler, Operation, Parameter, Reply, Rou
 
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 LONG_BODY_BYTES = 256 * 1024
-"""From here on a body is read in a thread of its own, so that others do not wait for it."""
+"""Larger bodies are parsed in a thread, so that other requests do not wait."""
 
 ID = r"^(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}$"
 SCHEMA_ID = r"^(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}(@[0-9a-f]{8})?$"
@@ -68,7 +68,7 @@ _WELL_KNOWN = {
 
 
 class ErrorInfo(msgspec.Struct, omit_defaults=True):
-    """Why, for programs: `reason` is a stable word."""
+    """The cause, for programs: `reason` is a stable code."""
 
     type_url: str = msgspec.field(name="@type")
     reason: str
@@ -77,7 +77,7 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True):
 
 
 class ApiError(msgspec.Struct):
-    """What went wrong: the HTTP status, a sentence, Google's word for it, and the reason."""
+    """An error: the HTTP status, a sentence, Google's status name, and the reason."""
 
     code: int
     message: str
@@ -86,13 +86,13 @@ class ApiError(msgspec.Struct):
 
 
 class ApiErrorEnvelope(msgspec.Struct):
-    """An error as Google's APIs answer it."""
+    """An error in the form of Google's APIs."""
 
     error: ApiError
 
 
 class DetailedRefusal(Refusal):
-    """A refusal that says something about each of several things: ack ids, with what is wrong with them."""
+    """A refusal with a problem for each of several items: ack ids, with the problem of each."""
 
     metadata: Mapping[str, str] = {}
 
@@ -109,7 +109,7 @@ API_ERRORS = ErrorBody(_render, ApiErrorEnvelope)
 
 
 def rest_routes(services: Iterable[object], fast: Mapping[str, FastCall]) -> list[Route]:
-    """The routes of all calls. `fast` has, by gRPC path, shorter ways for some of them."""
+    """The routes of all calls. `fast` has, by gRPC path, shorter implementations of some."""
     known = list(services)
     documents = OperationDocuments()
     routes = []
@@ -154,7 +154,7 @@ def _detailed(error: AckIdsRefused) -> DetailedRefusal:
 
 
 class OperationDocuments:
-    """Descriptions of calls. It makes one type for a message, however many calls carry it."""
+    """Descriptions of calls. It makes one type for a message that several calls carry."""
 
     def __init__(self) -> None:
         self._types: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class OperationDocuments:
                 yield Parameter(field.camelcase_name, "", self._single(field))
 
     def _type(self, descriptor: Descriptor, in_path: str | None = None) -> Any:
-        """A type with the fields of a message, but for the one that the path fills."""
+        """A type with the fields of a message, except the one that the path fills."""
         known = self._types.get(descriptor.full_name)
         if known is None:
             fields = [

@@ -34,7 +34,7 @@ class SchemaService:
         return schema_message(await self._schemas.create(name, KINDS[request.schema.type], request.schema.definition))
 
     async def get_schema(self, request: Any, caller: Principal) -> Message:
-        """A schema: its newest revision, or the one that the name asks for."""
+        """A schema: its newest revision, or the named one."""
         name, revision = self._admit(caller, Verb.READ, request.name)
         return schemas.viewed(schema_message(self._schemas.one(name, revision)), request.view, unset=schemas.FULL)
 
@@ -60,7 +60,7 @@ class SchemaService:
         return messages.ListSchemaRevisionsResponse(schemas=viewed, next_page_token=token)
 
     async def commit_schema(self, request: Any, caller: Principal) -> Message:
-        """Add a revision that messages of the one before can live with."""
+        """Add a revision that is compatible with the newest one."""
         name, _ = self._admit(caller, Verb.MANAGE, request.name)
         schemas.check_commit(schema_message(self._schemas.one(name)), request.schema)
         return schema_message(await self._schemas.commit(name, request.schema.definition))
@@ -71,13 +71,13 @@ class SchemaService:
         return schema_message(await self._schemas.rollback(name, names.check_revision(request.revision_id, "revision_id")))
 
     async def delete_schema_revision(self, request: Any, caller: Principal) -> Message:
-        """Forget one revision; the last one stays."""
+        """Delete one revision; the last one stays."""
         name, revision = self._admit(caller, Verb.MANAGE, request.name)
         revision = names.check_revision(request.revision_id or revision or "", "name")
         return schema_message(await self._schemas.delete_revision(name, revision))
 
     async def delete_schema(self, request: Any, caller: Principal) -> Message:
-        """Forget a schema; topics that use it show `_deleted-schema_`."""
+        """Delete a schema; topics that use it show `_deleted-schema_`."""
         name, revision = self._admit(caller, Verb.MANAGE, request.name)
         if revision is not None:
             raise InvalidArgument.of("name", request.name, "a schema without a revision", hint="use DeleteSchemaRevision")
@@ -85,14 +85,14 @@ class SchemaService:
         return messages.Empty()
 
     async def validate_schema(self, request: Any, caller: Principal) -> Message:
-        """Say whether a definition could be stored."""
+        """Check whether a definition is valid."""
         caller.check(Verb.READ, names.parse_project(request.parent, "parent"))
         schemas.check_schema(request.schema)
         await self._schemas.validate(KINDS[request.schema.type], request.schema.definition)
         return messages.ValidateSchemaResponse()
 
     async def validate_message(self, request: Any, caller: Principal) -> Message:
-        """Say whether a message fits a schema, stored or given."""
+        """Check whether a message matches a schema, stored or given."""
         caller.check(Verb.READ, names.parse_project(request.parent, "parent"))
         match request.WhichOneof("schema_spec"):
             case "name":
@@ -118,7 +118,7 @@ class SchemaService:
 
 
 def schema_message(schema: SchemaRevision) -> Message:
-    """A revision as Google's API shows it."""
+    """A revision in the form of Google's API."""
     return messages.Schema(
         name=schema.name,
         type=messages.Schema.Type.Value(schema.kind),

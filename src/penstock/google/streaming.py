@@ -1,9 +1,9 @@
-"""StreamingPull: a stream of deliveries, with acks and deadlines coming back on it or beside it.
+"""StreamingPull: a stream of deliveries, with acks and deadlines sent on it or beside it.
 
-A stream is a consumer of its subscription: what it holds is bounded by the limits of its first request, and by what its client
-takes off the wire, because nothing is leased while the last answer has not been written. When it ends, its leases last until
-their deadlines, as Google's do: a client that closes its stream first and acknowledges its work later gets nothing twice, and
-one that nacks on shutdown has its messages redelivered at once.
+A stream is a consumer of its subscription: its messages are limited by the options of its first request, and by how fast its
+client reads, because nothing is leased before the last answer is written. When it ends, its leases last until their deadlines, as
+Google's do: a client that closes its stream first and acknowledges later gets nothing twice, and if it nacks on shutdown, its
+messages are redelivered at once.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from penstock.values.policy import MAX_ORDERING_WINDOW
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
-"""How much one answer holds: clients that keep gRPC's default refuse more than 4 MiB. A larger message comes alone."""
+"""The size of one answer: clients with gRPC's default refuse more than 4 MiB. A larger message is sent alone."""
 FEW = 10
 GATHER_SECONDS = 0.002
-"""After an answer with few messages the next waits this long for company: an answer costs as much as a hundred messages in it."""
+"""After an answer with few messages the next one waits this long for more: an answer costs as much as a hundred messages."""
 MAX_ANSWERS = 100
 
 Read = Callable[[], Awaitable[bytes | None]]
-"""The next request, None when the client has said its last."""
+"""The next request; None if the client has closed its side."""
 Write = Callable[[bytes], Awaitable[None]]
-"""Send an answer; returns when the transport has taken it."""
+"""Send an answer; returns once the transport has taken it."""
 
 
 class Streams:
@@ -52,7 +52,7 @@ class Streams:
         self.rules = rules
         self._open: set[_Stream] = set()
         self._numbers = itertools.count(1)
-        # The names of consumers are written down, so those of the next run must be others.
+        # Names of consumers are stored, so those of the next run must differ.
         self._run = f"{resources.broker.clock.now():x}"
         self._is_stopping = False
 
@@ -60,7 +60,7 @@ class Streams:
         return len(self._open)
 
     async def serve(self, read: Read, write: Write, caller: Principal, still: Callable[[], object]) -> None:
-        """Serve one stream until its client leaves; whatever else ends it is raised. `still` raises when it may no longer."""
+        """Serve one stream until its client ends it; any other end is raised. `still` raises if the caller may not continue."""
         first = await read()
         if first is None:
             raise InvalidArgument("the stream has no request, expected a first one that names the subscription")
@@ -77,14 +77,14 @@ class Streams:
             self._open.discard(stream)
 
     def stop(self) -> None:
-        """End all streams. Their clients come back to the next run and settle what they hold there."""
+        """End all streams. Their clients reconnect to the next run and settle their messages there."""
         self._is_stopping = True
         for stream in [*self._open]:
             stream.cut(Unavailable("the server is stopping"))
 
 
 class _Stream:
-    """One stream: where its consumer delivers to (`penstock.broker.async_consumer.Sink`)."""
+    """One stream: the destination of its consumer's deliveries (`penstock.broker.async_consumer.Sink`)."""
 
     def __init__(  # noqa: PLR0917  # the parts of one stream
         self,
@@ -115,17 +115,17 @@ class _Stream:
         )
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        """There is something to write, or the stream is over."""
+        """Set if there is something to write, or the stream has ended."""
         self._deliveries: deque[tuple[bytes, list[Lease]]] = deque()
         self._is_gathering = False
         self._answers: list[Any] = []
-        """Confirmations and signs of life that wait to be written."""
+        """Confirmations and keep-alives that wait to be written."""
         self._waiting = 0
-        """Bytes of those."""
+        """Their total size in bytes."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._properties = b""
-        """What every answer says of the subscription: Google's client forgets what one answer does not repeat."""
+        """The properties of the subscription for every answer: Google's client forgets what an answer does not repeat."""
         self._task: asyncio.Task[Any] | None = None
         self._is_writing = False
         self._failure: Exception | None = None
@@ -135,12 +135,12 @@ class _Stream:
 
     @property
     def room(self) -> int:
-        """An answer's worth, unless one is still to be written."""
+        """The room of one answer; none while another one is still to be written."""
         self._learn(self._consumer.queue)
         return 0 if self._deliveries or self._is_writing or self._is_gathering else MAX_MESSAGES
 
     def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
-        """Write these next. After few of them the next answer waits a moment for company."""
+        """Write these next. After few messages the next answer waits a moment for more."""
         with_attempt = queue.policy.dead_letter_topic is not None
         data = b"".join(wire.received(queue.number, queue.stream, leases, with_attempt=with_attempt))
         self._deliveries.append((data, leases))
@@ -150,7 +150,7 @@ class _Stream:
         self._news.set()
 
     def end(self, error: Exception | None) -> None:
-        """Let the stream end, with an error or because its client has left."""
+        """End the stream, with an error or because its client has ended it."""
         if isinstance(error, SubscriptionNotFound):
             error = SubscriptionNotFound(str(self._opening.subscription))
         self._failure = self._failure or error
@@ -171,16 +171,16 @@ class _Stream:
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cut(self, failure: Exception) -> None:
-        """Let the stream end now, also when its client takes nothing off the wire."""
+        """End the stream now, also if its client does not read."""
         self.end(failure)
         if self._is_writing and self._task is not None:
             self._task.cancel()
 
     async def run(self) -> None:
-        """Deliver until the stream is over. What the client holds then, it holds until the deadlines are over, as with Google."""
+        """Deliver until the stream is over. The client then keeps its messages until their deadlines, as with Google."""
         self._consumer.start()
         self._learn(self._consumer.queue)
-        self._consumer.look()  # a client that ends the stream with its first request gets what there is
+        self._consumer.look()  # a client that ends the stream with its first request gets what is deliverable now
         reader = asyncio.create_task(self._listen())
         watch = self._loop.call_later(CHECK_SECONDS, self._check)
         try:
@@ -191,11 +191,11 @@ class _Stream:
             reader.cancel()
             self._consumer.stop()
             for _, leases in self._deliveries:
-                self._consumer.settle(leases, GIVE_BACK)  # nobody has seen them
+                self._consumer.settle(leases, GIVE_BACK)  # no client has seen them
             self._consumer.forget()
 
     def _check(self) -> None:
-        """A token that was revoked or has run out ends the stream, also when nothing is delivered."""
+        """A revoked or expired token ends the stream, also without deliveries."""
         if self._is_over:
             return
         try:
@@ -214,7 +214,7 @@ class _Stream:
                     await self._apply(change)
                 else:
                     self._answer(messages.StreamingPullResponse())
-                # A client that asks and does not read is heard no further; its requests then wait on its own side.
+                # Requests of a client that does not read its answers are not read; they wait on its own side.
                 await self._has_room.wait()
         except Exception as error:  # noqa: BLE001  # whatever it is, it ends the stream, and `run` raises it
             self.end(error)
@@ -255,7 +255,7 @@ class _Stream:
         self._news.set()
 
     async def _deliver(self) -> None:
-        """Write deliveries and answers as they come up."""
+        """Write deliveries and answers as they arrive."""
         self._task = asyncio.current_task()
         while True:
             await self._news.wait()
@@ -270,7 +270,7 @@ class _Stream:
                 self._has_room.set()
             while self._deliveries:
                 await self._send(self._deliveries.popleft()[0])
-            if self._is_over:  # its client has said its last, and got what there was
+            if self._is_over:  # its client has closed its side, and got what was deliverable
                 return
             self._consumer.wake()
 
@@ -282,7 +282,7 @@ class _Stream:
 
 @cache
 def _properties(exactly_once: bool, ordered: bool) -> bytes:
-    """What the client must know of its subscription, as a field that can be put behind any answer."""
+    """The client's properties of its subscription, as a field that can be appended to any answer."""
     answer = messages.StreamingPullResponse()
     answer.subscription_properties.exactly_once_delivery_enabled = exactly_once
     answer.subscription_properties.message_ordering_enabled = ordered

@@ -1,4 +1,4 @@
-"""`google.pubsub.v1.Subscriber`: subscriptions, snapshots, and everything a consumer calls but the stream."""
+"""`google.pubsub.v1.Subscriber`: subscriptions, snapshots, and all calls of consumers except the stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription
 
 PULL_WAIT = SECOND
-"""How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
+"""How long a Pull waits for a message, unless it asks to return immediately."""
 MAX_CONFIRMED = 50_000
 PULL_BYTES = 3 * 1024 * 1024
 """How much one answer holds: with an emulator's address Google's clients keep gRPC's default and refuse more than 4 MiB, ids and
@@ -31,7 +31,7 @@ all. A larger message comes alone."""
 
 
 class ConfirmedAcks:
-    """The last acks that exactly-once subscriptions confirmed.
+    """The latest acks that exactly-once subscriptions confirmed.
 
     An answer may be lost on its way; the client then asks again, and must hear the same: that its ack holds.
     """
@@ -40,7 +40,7 @@ class ConfirmedAcks:
         self._ack_ids: dict[str, None] = {}
 
     def add(self, ack_ids: list[str]) -> None:
-        """Remember acks, the last of them at least."""
+        """Remember acks; at least the latest are kept."""
         self._ack_ids |= dict.fromkeys(ack_ids)
         while len(self._ack_ids) > MAX_CONFIRMED:
             del self._ack_ids[next(iter(self._ack_ids))]
@@ -64,11 +64,11 @@ class Subscriber:
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def pull(self, request: Any, caller: Principal) -> Message:
-        """Lease messages: at once if there are any, else wait a moment for one."""
+        """Lease messages: at once if there are any, otherwise wait a moment for one."""
         return messages.PullResponse.FromString(await self.pull_bytes(request, caller))
 
     async def pull_bytes(self, request: Any, caller: Principal) -> bytes:
-        """The same, as the bytes of the answer."""
+        """The same, with the answer as bytes."""
         key = self._consumed(request, caller)
         want = pull_limit(request)
         wait = 0 if request.return_immediately else PULL_WAIT
@@ -80,19 +80,19 @@ class Subscriber:
         return b"".join(wire.received(queue.number, queue.stream, ready, with_attempt=with_attempt))
 
     async def acknowledge(self, request: Any, caller: Principal) -> Message:
-        """Settle deliveries for good."""
+        """Ack deliveries."""
         await self.settle(self._consumed(request, caller), acknowledged(request), ACK)
         return messages.Empty()
 
     async def modify_ack_deadline(self, request: Any, caller: Principal) -> Message:
-        """Set the deadline of deliveries to this long from now; 0 releases them."""
+        """Set the deadline of deliveries to this long from now; 0 nacks them."""
         key = self._consumed(request, caller)
         ack_ids, span = modified(request)
         await self.settle(key, ack_ids, new_deadline(span))
         return messages.Empty()
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
-        """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
+        """Settle deliveries of a subscription; an exactly-once subscription refuses those that are not leased any more."""
         settled = self.settle_now(key, ack_ids, verb, self._refuse_stale)
         if verb is ACK:
             self.confirmed(settled.queue, ack_ids, settled.failed)
@@ -102,7 +102,7 @@ class Subscriber:
             await self._aio.durable()
 
     def confirmed(self, queue: QueueDescription, ack_ids: list[str], failed: list[str]) -> list[str]:
-        """What of these acks has failed and was not confirmed before; remembers the others where that matters."""
+        """The acks of these that failed and were not confirmed before; remembers the others of an exactly-once subscription."""
         if not queue.policy.exactly_once:
             return failed
         failed = self._confirmed.unknown(failed)
@@ -111,10 +111,10 @@ class Subscriber:
         return failed
 
     def _refuse_stale(self, stale: list[str], ack_ids: list[str], verb: Settlement) -> None:
-        """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
+        """Refuse a whole request to an exactly-once subscription if one of its deliveries is not leased any more.
 
-        A client takes the error for the answer to every id that it does not name. So none is settled, and the live ones are
-        named as worth another try, which it makes by itself.
+        A client takes the error as the answer for every id that it does not name. So none is settled, and the live ones are named
+        as retriable, which the client does by itself.
         """
         if verb is ACK:
             stale = self._confirmed.unknown(stale)
@@ -131,7 +131,7 @@ class Subscriber:
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_subscription(self, request: Any, caller: Principal) -> Message:
-        """Create a subscription that receives what is published from now on; without a name it gets one."""
+        """Create a subscription that receives what is published from now on; without a name it gets a generated one."""
         if not request.name:
             topic = names.parse(request.topic, names.TOPICS, "topic")
             request.name = str(names.assigned(topic.project, names.SUBSCRIPTIONS, secrets.token_bytes(10)))
@@ -170,7 +170,7 @@ class Subscriber:
         return self._shown(self._resources.key(name))
 
     async def modify_push_config(self, request: Any, caller: Principal) -> Message:
-        """Push to another endpoint, or, with an empty configuration, let the messages be pulled."""
+        """Push to another endpoint or, with an empty configuration, switch to pull."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
         await self._update(name, messages.Subscription(push_config=request.push_config), ["push_config"], caller)
         return messages.Empty()
@@ -208,8 +208,8 @@ class Subscriber:
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_snapshot(self, request: Any, caller: Principal) -> Message:
-        """Keep a subscription's position under a name; without a name it gets one."""
-        # A snapshot keeps what it may bring back in the log, whatever the retention.
+        """Create a snapshot of a subscription's position; without a name it gets a generated one."""
+        # A snapshot keeps the messages that it may restore in the log, whatever the retention.
         source = self._resources.admit(caller, Right.HOLD, request.subscription, names.SUBSCRIPTIONS, "subscription")
         if not request.name:
             request.name = str(names.assigned(source.project, names.SNAPSHOTS, secrets.token_bytes(10)))
@@ -262,7 +262,7 @@ class Subscriber:
         return messages.ListSnapshotsResponse(snapshots=shown, next_page_token=token)
 
     async def delete_snapshot(self, request: Any, caller: Principal) -> Message:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
         name = self._resources.admit(caller, Verb.MANAGE, request.snapshot, names.SNAPSHOTS, "snapshot")
         key = self._resources.key(name)
         await self._resources.delete(name, lambda catalog, now: catalog.delete_snapshot(key, now))
@@ -271,12 +271,12 @@ class Subscriber:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _consumed(self, request: Any, caller: Principal) -> str:
-        """The broker's name of the subscription that a request consumes from."""
+        """The broker's name of the subscription that a request consumes."""
         resources = self._resources
         return resources.key(resources.admit(caller, Verb.CONSUME, request.subscription, names.SUBSCRIPTIONS, "subscription"))
 
     def _check_letters(self, caller: Principal, subscription: Message) -> None:
-        """Dead letters are published to their topic, so a caller that names it must be allowed to."""
+        """Dead letters are published to their topic, so a caller that names it needs the permission to publish."""
         topic = subscription.dead_letter_policy.dead_letter_topic
         if topic and topic != names.DELETED_TOPIC:
             self._resources.admit(caller, Verb.PUBLISH, topic, names.TOPICS, "dead_letter_policy.dead_letter_topic")
@@ -291,7 +291,7 @@ class Subscriber:
         await self._resources.check_rules(wanted)
 
         def update(catalog: Catalog, now: int) -> Any:
-            # Again, and of what is there now: another update may have come between.
+            # Check again, with the current state: another update may have happened in between.
             queue = catalog.subscription(key)
             new = self._updated(queue.description, patch, paths)
             stream = catalog.streams.get(queue.stream)
@@ -303,7 +303,7 @@ class Subscriber:
         await self._resources.change(update, tell=key)
 
     def _updated(self, queue: QueueDescription, patch: Any, paths: Any) -> Message:
-        """A subscription's stored form with the masked fields of a patch: what is only shown must not be stored."""
+        """A subscription's stored form with the masked fields of a patch: fields that are only shown must not be stored."""
         new = subscriptions.update_subscription(self._resources.form_of(queue), patch, paths)
         fields.check_subscription_size(new)
         return new

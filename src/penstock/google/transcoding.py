@@ -1,9 +1,9 @@
-"""REST requests to protobuf messages and answers back to JSON, by the rules of Google's transcoding.
+"""Converts REST requests to protobuf messages and answers to JSON, by the rules of Google's transcoding.
 
-A request's fields come from its path, its query string and its JSON body; what the path says counts. Names are taken in
-camelCase and in snake_case, and a name that no field has is refused. Values follow proto3's JSON form, read by protobuf's own
-`json_format`; what that reads too generously (base64 with other characters in it, a string in place of a list) is refused
-here before. Of a JSON key that comes twice the last counts.
+A request's fields come from its path, its query string and its JSON body; the path has precedence. Names are accepted in
+camelCase and in snake_case, and unknown names are refused. Values follow proto3's JSON form, parsed by protobuf's own
+`json_format`; input that it accepts too generously (base64 with other characters in it, a string in place of a list) is refused
+here before. If a JSON key is repeated, the last one counts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Message = Any
 
 MAX_QUERY_FIELDS = 100
 MAX_SHOWN = 300
-"""How much of protobuf's own words about a wrong value is shown: they repeat the value, however long it is."""
+"""Characters of protobuf's text about a wrong value: it repeats the value, however long it is."""
 
-# What any call of Google's takes in its query, with or without a dollar in front. Of these `alt` and `prettyPrint` say how to
-# answer; the others are for Google's own front (tokens are taken from headers alone) and are not even looked at.
+# Parameters that any call of Google's accepts, with or without a dollar sign. Of these `alt` and `prettyPrint` choose the form of
+# the answer; the others are for Google's own frontend (tokens are taken only from headers) and are ignored.
 SYSTEM_PARAMETERS = frozenset(
     {
         *("alt", "prettyPrint", "fields", "key", "access_token", "oauth_token"),
@@ -40,12 +40,12 @@ SYSTEM_PARAMETERS = frozenset(
 
 _VARIABLE = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
 _WRONG = (json_format.Error, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What `json_format` and the message classes raise for values that do not fit, depending on how they do not fit."""
+"""The errors that `json_format` and the message classes raise for invalid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How an answer is to be written."""
+    """The form of an answer."""
 
     is_pretty: bool = False
     enums_as_numbers: bool = False
@@ -53,16 +53,16 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Where a binding is served, and the field of the request that its path fills."""
+    """The path of a binding, and the field of the request that it fills."""
 
     path: str
-    """As the HTTP shell takes it: `/v1/projects/{project}/topics/{topic}:publish`."""
+    """The path in the form of the HTTP server: `/v1/projects/{project}/topics/{topic}:publish`."""
     field: str
-    """With dots into messages: `topic`, `topic.name`."""
+    """The field, with dots into messages: `topic`, `topic.name`."""
     name: str
-    """What the field becomes: `projects/{project}/topics/{topic}`."""
+    """The value of the field: `projects/{project}/topics/{topic}`."""
     body: str | None
-    """What the body fills: `*` for the whole request, one field, or None."""
+    """The field that the body fills: `*` for the whole request, one field, or None."""
 
     @classmethod
     def of(cls, binding: Binding) -> Self:
@@ -80,7 +80,7 @@ class Template:
 
 
 def read_query(query: str) -> tuple[list[tuple[str, str]], Style]:
-    """The fields of a query string, and how it wants to be answered."""
+    """The fields of a query string, and the form of the answer that it requests."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
@@ -102,7 +102,7 @@ def read_query(query: str) -> tuple[list[tuple[str, str]], Style]:
 
 
 def read_request(request: Message, template: Template, name: str, fields: list[tuple[str, str]], body: bytes) -> Message:
-    """Fill the request of a call, which is empty yet. `name` is what its path names, `fields` come from its query."""
+    """Fill an empty request of a call. `name` is the resource of its path, `fields` come from its query."""
     descriptor = request.DESCRIPTOR
     given: dict[str, Any] = {}
     if template.body == "*":
@@ -153,7 +153,7 @@ def _object(descriptor: Descriptor, given: Any, path: str) -> dict[str, Any]:
             raise _unknown(key, path or "the body", f"{descriptor.name} has no such field")
         inner, name = f"{path}.{key}" if path else key, field.name
         if value is None:
-            continue  # as if it were not there, which is what null means in protobuf's JSON
+            continue  # as if absent, which is the meaning of null in protobuf's JSON
         if name in checked:
             raise InvalidArgument(f"{inner} is given twice, in camelCase and in snake_case")
         if not field.is_repeated:
@@ -200,7 +200,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _base64(value: Any, path: str) -> str:
-    """Base64 in its usual form, from either alphabet, padded or not."""
+    """Base64 in its canonical form, from either alphabet, padded or not."""
     text = _text(value, path).replace("-", "+").replace("_", "/").rstrip("=")
     padded = text + "=" * (-len(text) % 4)
     try:
@@ -211,7 +211,7 @@ def _base64(value: Any, path: str) -> str:
 
 
 def _camel_case(mask: str) -> str:
-    """A field mask with its snake_case paths, which Google takes as well, in the only form that `json_format` reads."""
+    """A field mask with snake_case paths, which Google accepts too, in the only form that `json_format` accepts."""
     return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), mask)
 
 

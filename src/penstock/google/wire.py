@@ -1,6 +1,6 @@
 """Deliveries and publish answers as protobuf bytes, written directly.
 
-A broker's deliveries become `ReceivedMessage`s without making one protobuf object for each: the pieces that do not change from
+A broker's deliveries become `ReceivedMessage`s without one protobuf object for each: the pieces that do not change from
 message to message (publish time, most of the ids) are made once for a run, the rest is joined. The field numbers are those of
 `google.pubsub.v1`; `tests/unit/google/test_wire.py` compares every shape with what protobuf itself writes.
 """
@@ -32,7 +32,7 @@ def field(tag: bytes, body: bytes) -> bytes:
 
 
 def received(queue: int, stream: int, leases: Iterable[Lease], *, with_attempt: bool) -> list[bytes]:
-    """The `received_messages` of these deliveries, one piece each: field 1 of a Pull's and of a StreamingPull's answer."""
+    """The `received_messages` of these deliveries, one piece each: field 1 in the answers of Pull and StreamingPull."""
     pieces: list[bytes] = []
     published = attempt = epoch = -1
     origin: int | None = None
@@ -70,7 +70,7 @@ def attributes_of(attributes: dict[str, str]) -> bytes:
 
 
 def timestamp(instant: int) -> bytes:
-    """An instant in microseconds as a `google.protobuf.Timestamp`."""
+    """A time in microseconds as a `google.protobuf.Timestamp`."""
     seconds, micros = divmod(instant, SECOND)
     return b"\x08" + varint(seconds) + (b"\x10" + varint(micros * 1000) if micros else b"")
 

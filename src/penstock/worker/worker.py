@@ -195,7 +195,7 @@ class Worker:
         return listener
 
     def on_failure(self, listener: L) -> L:
-        """Likewise for each failed call; `result.outcome` tells whether it is retried. Also a decorator."""
+        """Likewise for each failed call; `result.outcome` is `retried` if it will be retried. Also a decorator."""
         self._events.add("failure", listener)
         return listener
 

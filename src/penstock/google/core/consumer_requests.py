@@ -1,4 +1,4 @@
-"""What a consumer may ask for: Pull, Acknowledge, ModifyAckDeadline, and the requests of a StreamingPull."""
+"""The requests of consumers: Pull, Acknowledge, ModifyAckDeadline, and those of a StreamingPull."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def modified(request: Any) -> tuple[list[str], int]:
 
 
 def modified_deadline(seconds: int, field: str) -> int:
-    """A new ack deadline in microseconds from now; 0 gives the message back."""
+    """A new ack deadline in microseconds from now; 0 nacks the message."""
     if not 0 <= seconds <= MAX_MODIFIED_DEADLINE:
         raise InvalidArgument.of(field, seconds, f"seconds from 0 to {MAX_MODIFIED_DEADLINE}")
     return seconds * SECONDS
@@ -46,13 +46,13 @@ def _some(ack_ids: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StreamChange:
-    """What one request changes."""
+    """The changes of one request."""
 
     ack_deadline: int | None = None
-    """For deliveries from now on, in microseconds; None: as before."""
+    """The ack deadline of later deliveries, in microseconds; None: unchanged."""
     ack_ids: tuple[str, ...] = ()
     deadlines: tuple[tuple[str, int], ...] = ()
-    """(ack id, microseconds from now); 0 gives the message back."""
+    """(ack id, microseconds from now); 0 nacks the message."""
 
     def __bool__(self) -> bool:
         """False for a request that only keeps the stream alive."""
@@ -64,20 +64,20 @@ _NOTHING = StreamChange()
 
 @dataclass(frozen=True, slots=True)
 class StreamOpening:
-    """What the first request asks for."""
+    """The contents of the first request."""
 
     subscription: Name
     ack_deadline: int
     client_id: str
     max_messages: int | None
     max_bytes: int | None
-    """How much may be outstanding on the stream; None: no limit."""
+    """The limit of outstanding messages of the stream; None: no limit."""
     change: StreamChange
-    """Acks and deadlines may come with the first request already: those of a stream that broke."""
+    """Acks and deadlines in the first request: those of a stream that broke."""
 
 
 def opened(request: Any) -> StreamOpening:
-    """The first request of a stream."""
+    """Parse the first request of a stream."""
     subscription = parse(request.subscription, SUBSCRIPTIONS, "subscription")
     ack_deadline = _stream_deadline(request.stream_ack_deadline_seconds)
     return StreamOpening(

@@ -1,6 +1,6 @@
-"""The fields that topics, subscriptions and snapshots have in common, and how they are checked.
+"""The common fields of topics, subscriptions and snapshots, and their checks.
 
-Durations and instants are whole microseconds here. Also update masks, labels, transforms, and limits on the size of a resource.
+Durations and times are whole microseconds here. Also update masks, labels, transforms, and limits on the size of a resource.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DAYS = 24 * HOURS
 MIN_RETENTION = 10 * MINUTES
 MAX_RETENTION = 31 * DAYS
 
-LONGEST = 315_576_000_000 * SECONDS  # ten thousand years, where a Duration ends
-_LATEST_SECOND = 253_402_300_799  # the end of the year 9999, where the API's instants end
+LONGEST = 315_576_000_000 * SECONDS  # ten thousand years, the maximum of a Duration
+_LATEST_SECOND = 253_402_300_799  # the end of the year 9999, the maximum of the API's times
 _NANOS = 1_000_000_000
 
 Message = Any
@@ -40,7 +40,7 @@ MAX_CODE_BYTES = 20 * 1024
 _FUNCTION_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*", re.ASCII)
 
 MAX_RESOURCE_BYTES = 256 * 1024
-"""Five transforms of 20 KiB are the largest part of a resource that means something."""
+"""Five transforms of 20 KiB are the largest useful part of a resource."""
 MAX_POLICY_BYTES = 64 * 1024
 
 
@@ -57,7 +57,7 @@ def period(value: Any, name: str, *, minimum: int, maximum: int = LONGEST) -> in
 def instant(value: Any, name: str) -> int:
     """The microseconds since 1970 of a Timestamp."""
     if not 0 <= value.nanos < _NANOS or not -62_135_596_800 <= value.seconds <= _LATEST_SECOND:
-        raise InvalidArgument.of(name, f"{value.seconds}s {value.nanos}ns", "an instant of the years 1 to 9999")
+        raise InvalidArgument.of(name, f"{value.seconds}s {value.nanos}ns", "a time in the years 1 to 9999")
     return int(value.seconds * SECONDS + value.nanos // 1000)
 
 
@@ -69,7 +69,7 @@ def timestamp(micros: int) -> Any:
 
 
 def spoken(micros: int) -> str:
-    """A length of time in its largest whole unit."""
+    """A duration in its largest whole unit."""
     for unit, size in (("days", DAYS), ("hours", HOURS), ("minutes", MINUTES)):
         if micros >= size and micros % size == 0:
             return f"{micros // size} {unit}"
@@ -127,11 +127,11 @@ def _replace(target: Message, source: Message, parts: list[str]) -> None:
         if field.message_type is None:
             setattr(target, name, getattr(source, name))
         else:
-            getattr(target, name).CopyFrom(getattr(source, name))  # an empty message is there too, and says something
+            getattr(target, name).CopyFrom(getattr(source, name))  # an empty message is present too, and has a meaning
 
 
 def check_labels(labels: Mapping[str, str], field: str = "labels") -> None:
-    """At most 64 labels of lower-case letters of any script, digits, - and _; a key starts with a letter."""
+    """At most 64 labels of lower-case letters of any script, digits, - and _; keys start with a letter."""
     if len(labels) > MAX_LABELS:
         raise InvalidArgument(f"{field} has {len(labels)} entries, expected at most {MAX_LABELS}")
     for key, value in labels.items():
@@ -158,7 +158,7 @@ def _is_letter(character: str) -> bool:
 
 
 def check_transforms(transforms: Sequence[Any], field: str = "message_transforms") -> None:
-    """Each names exactly one kind of transform and all that this kind needs; functions have names of their own."""
+    """Each transform is of exactly one kind, with all that this kind needs; functions have different names."""
     if len(transforms) > MAX_TRANSFORMS:
         raise InvalidArgument(f"{field} has {len(transforms)} entries, expected at most {MAX_TRANSFORMS}")
     functions: set[str] = set()
@@ -205,11 +205,11 @@ def _check_compression(compression: Any, where: str) -> None:
 
 
 def check_showable(resource: Any) -> None:
-    """Refuse values that JSON cannot carry, such as instants out of range and NaN: REST could not show the resource later."""
+    """Refuse values that JSON cannot represent, such as times out of range and NaN: REST could not show the resource later."""
     try:
         json_format.MessageToDict(resource)
     except (json_format.Error, ValueError) as error:
-        raise InvalidArgument(f"the {resource.DESCRIPTOR.name} has a value that JSON cannot show: {error}") from None
+        raise InvalidArgument(f"the {resource.DESCRIPTOR.name} has a value that JSON cannot represent: {error}") from None
 
 
 def check_topic_size(topic: Any) -> None:

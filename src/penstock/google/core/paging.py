@@ -1,7 +1,7 @@
-"""Pages of a listing. A page token names the last item shown, so what is made or deleted between two pages moves nothing.
+"""Pages of a listing. A page token names the last item of a page, so changes between two pages shift nothing.
 
-A token belongs to one listing (its call and its parent): in another it is refused, as is one that nobody gave out. It is no
-secret, and guards nothing.
+A token belongs to one listing (its call and its parent); in another one it is refused, as is an invalid one. It is not secret,
+and protects nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _SUM_BYTES = 4
 
 
 def page(keys: Sequence[str], page_size: int, token: str, listing: str) -> tuple[slice, str]:
-    """Which of the sorted keys are on the page, and the token of the next page, empty after the last.
+    """The sorted keys of the page, and the token of the next page, which is empty after the last.
 
-    `listing` distinguishes this listing from others: the call and what it lists in, such as `topics of projects/p`.
+    `listing` identifies the listing: the call and its parent, such as `topics of projects/p`.
     """
     if page_size < 0:
         raise InvalidArgument.of("page_size", page_size, f"1 to {MAX_PAGE_SIZE}, or 0 for {DEFAULT_PAGE_SIZE}")
@@ -45,7 +45,7 @@ def _last_shown(token: str, listing: str) -> str:
     except (binascii.Error, UnicodeError):
         data, key = b"", ""
     if data[:_SUM_BYTES] != _sum(key.encode(), listing):
-        raise InvalidArgument.of("page_token", token, "the next_page_token of the page before, in the same listing")
+        raise InvalidArgument.of("page_token", token, "the next_page_token of the previous page of the same listing")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Push: the HTTP request that carries a message to an endpoint, what its answer means, and how many requests run at once."""
+"""Push: the HTTP request for a message, the meaning of its answer, and the number of concurrent requests."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OURS = frozenset(
         "upgrade",
     }
 )
-"""Headers of the connection and of the sender, which a publisher must not set."""
+"""Headers of the connection and of the sender, which publishers must not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """The body and the headers of a POST; who sends it adds authorization and what belongs to the connection."""
+    """The body and the headers of a POST; the sender adds authorization and headers of the connection."""
 
     body: bytes
     headers: dict[str, str]
@@ -48,12 +48,12 @@ def is_acknowledged(status: int) -> bool:
 
 
 def backoff(failures: int) -> int:
-    """How many microseconds an endpoint is left alone after this many failures in a row."""
+    """How many microseconds to pause after this many failures of an endpoint in a row."""
     return exponential(failures, MIN_BACKOFF, MAX_BACKOFF) if failures > 0 else 0
 
 
 def push_request(config: Any, message: Any, subscription: str, attempt: int | None) -> PushRequest:
-    """The request for one delivery. `attempt` is its number where the subscription has a dead letter policy, None elsewhere."""
+    """The request for one delivery. `attempt` is its number if the subscription has a dead-letter policy, otherwise None."""
     if config.WhichOneof("wrapper") == "no_wrapper":
         return _unwrapped(message, subscription, with_metadata=config.no_wrapper.write_metadata)
     return _wrapped(message, subscription, attempt)
@@ -66,7 +66,7 @@ def _wrapped(message: Any, subscription: str, attempt: int | None) -> PushReques
         inner["attributes"] = dict(message.attributes)
     if message.data:
         inner["data"] = b64encode(message.data).decode()
-    # Google writes these two in both spellings, and endpoints read either.
+    # Google writes these two in both spellings, and endpoints read either one.
     inner |= {"messageId": message.message_id, "message_id": message.message_id}
     if message.ordering_key:
         inner["orderingKey"] = message.ordering_key
@@ -78,7 +78,7 @@ def _wrapped(message: Any, subscription: str, attempt: int | None) -> PushReques
 
 
 def _unwrapped(message: Any, subscription: str, *, with_metadata: bool) -> PushRequest:
-    """Data alone; metadata, if wished, as headers. An attribute that cannot or must not be a header is left out."""
+    """The data alone; metadata, if requested, as headers. Attributes that cannot or must not be headers are omitted."""
     headers = {"content-type": "application/octet-stream"}
     if with_metadata:
         for key, value in message.attributes.items():
@@ -99,10 +99,10 @@ def _unwrapped(message: Any, subscription: str, *, with_metadata: bool) -> PushR
 
 
 class PushWindow:
-    """Begins with one push at a time, doubles with every round of successes, halves with every round that has a failure.
+    """Starts with one push at a time, doubles after every successful round, and halves after every round with a failure.
 
-    A round are the pushes that are under way together: when an endpoint dies with a hundred of them outstanding, that is one
-    failure and not a hundred. Says how many and how long; never waits.
+    A round is the set of concurrent pushes: if an endpoint fails with a hundred of them outstanding, that is one failure, not a
+    hundred. It computes limits and delays, and never waits.
     """
 
     __slots__ = ("_failures", "_most", "_rests_until", "_round", "size")
@@ -117,24 +117,24 @@ class PushWindow:
 
     @property
     def round(self) -> int:
-        """The round of a push that begins now; its end is reported with it."""
+        """The round of a push that starts now; report its end with it."""
         return self._round
 
     def rest(self, now: int) -> int:
-        """For how many microseconds nothing is pushed; 0: continue."""
+        """For how many microseconds to push nothing; 0: continue."""
         return max(0, self._rests_until - now)
 
     def succeeded(self, outstanding: int) -> None:
-        """A push was accepted while this many were outstanding, itself among them."""
+        """A push was accepted while this many were outstanding, including itself."""
         self._failures = self._rests_until = 0
-        if 2 * outstanding >= self.size:  # a window that is not used says nothing about a larger one
+        if 2 * outstanding >= self.size:  # an unused window is no evidence for a larger one
             self.size = min(self.size + 1, self._most)
 
     def failed(self, begun: int, now: int, *, is_paced: bool) -> None:
-        """A push that began in the round `begun` failed. `is_paced`: each message waits by a retry policy of its own.
+        """A push of the round `begun` failed. `is_paced`: the retry policy delays each message by itself.
 
-        Then the endpoint need not rest as well, or one bad message would hold up the good ones; but when nothing else succeeds
-        in between, it is not asked more often than ten times a second, however many messages wait.
+        Then the endpoint need not rest as well, or one bad message would delay the good ones; but if nothing else succeeds in
+        between, it is called at most ten times a second, however many messages wait.
         """
         if begun != self._round:
             return

@@ -1,8 +1,8 @@
-"""Which endpoints the operator lets push send to.
+"""The endpoints to which the operator allows push.
 
-A pattern is compared with the host in the URL. A server that asks for tokens has callers who do not belong to its network, so
-there a second rule holds, `public_only`: push goes to public addresses, and to others only where a pattern names the host or the
-address. A name does not tell where it leads, and may lead elsewhere a second later: the address is checked at connect time.
+A pattern is compared with the host in the URL. On a server with authentication, callers may be outsiders, so a second rule
+applies, `public_only`: push connects to public addresses, and to others only if a pattern names the host or the address. A name
+may resolve to another address a second later: the address is checked at connect time.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Endpoints:
         self._all = _Patterns(self._texts)
         named = [text for text in self._texts if _SAYS_SOMETHING.search(_split(text)[0])]
         self._addresses = _Patterns(named)
-        # Whose a name is, its end says: 10.* means addresses, and would cover 10.evil.example too.
+        # The end of a name decides who owns it: 10.* means addresses, but would also match 10.evil.example.
         self._names = _Patterns(text for text in named if "*" not in _split(text)[0].rpartition(".")[2])
 
     def allow(self, url: str) -> bool:
-        """Whether messages may be pushed there, as far as the URL shows. The rest is for `may_connect` to say."""
+        """Whether push to this URL is allowed, as far as the URL shows. `may_connect` decides the rest."""
         place = _place(url)
         if ANY not in self._texts and not (place.is_plain and self._all.match(place.host, place.port)):
             return False
@@ -46,7 +46,7 @@ class Endpoints:
         return not _is_local(place.host)
 
     def trusts(self, url: str) -> bool:
-        """Whether push may connect to wherever the name in this URL leads: the operator named it, or lets everything pass."""
+        """Whether push may connect to any address of the name in this URL: the operator named it, or allows everything."""
         place = _place(url)
         is_name = place.is_plain and not is_number(place.host)
         return not self._public_only or (is_name and self._names.match(place.host, place.port))
@@ -59,10 +59,10 @@ class Endpoints:
         return found is not None and (is_public(found) or self._addresses.match(_written(str(found)), port))
 
     def check(self, subscription: Any) -> None:
-        """Refuse a subscription that pushes to where it may not."""
+        """Refuse a subscription that pushes to a forbidden URL."""
         url = subscription.push_config.push_endpoint
         if url and not self.allow(url):
-            # Callers with tokens may be strangers: what there is inside the operator's network is not for them to read.
+            # Callers with tokens may be outsiders: they must not learn what is inside the operator's network.
             names = "" if self._public_only else f": {', '.join(self._texts) or 'none'}"
             raise InvalidArgument.of(
                 "push_config.push_endpoint",
@@ -78,7 +78,7 @@ class _Place(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """What is not plainly a host could be read as one host here and as another by the code that connects to it."""
+        """Whether it is plainly a host. Anything else could be one host here and another one for the code that connects."""
         return _HOST.fullmatch(self.host) is not None
 
 
@@ -88,7 +88,7 @@ def _place(url: str) -> _Place:
 
 
 def _written(host: str) -> str:
-    """A host as it is compared: an IPv6 address in brackets, and in one spelling."""
+    """A host in the form for comparisons: an IPv6 address in brackets, and in one spelling."""
     return f"[{parsed(host) or host}]" if ":" in host else host
 
 
@@ -97,7 +97,7 @@ def _is_local(name: str) -> bool:
 
 
 class _Patterns:
-    """Some patterns, those of hosts and those of a host with its port."""
+    """A set of patterns, those of hosts and those of a host with its port."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._hosts: list[re.Pattern[str]] = []
@@ -115,7 +115,7 @@ class _Patterns:
 
 
 def _split(pattern: str) -> tuple[str, str]:
-    """The host of a pattern and its port, or no text where it has none."""
+    """The host of a pattern and its port; empty if it has none."""
     inside, bracket, rest = pattern.lower().rpartition("]")
     host, _, port = rest.partition(":")
     return (_written(inside.removeprefix("[")) if bracket else host), port

@@ -1,4 +1,4 @@
-"""Schemas in requests and answers: what may be stored, and what is shown."""
+"""Schemas in requests and answers: the rules, and the views."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_commit(newest: Any, schema: Any) -> None:
 
 
 def viewed(schema: Any, view: int, *, unset: int) -> Any:
-    """The schema as a view shows it. `unset` is the view of a call that asks for none: FULL for one schema, BASIC in lists."""
+    """The schema in a view. `unset` is the view of calls that name none: FULL for one schema, BASIC in lists."""
     if view not in {messages.SchemaView.SCHEMA_VIEW_UNSPECIFIED, BASIC, FULL}:
         raise InvalidArgument.of("view", view, "BASIC (1) or FULL (2)")
     if (view or unset) == FULL:
@@ -45,5 +45,5 @@ def viewed(schema: Any, view: int, *, unset: int) -> Any:
 
 
 def revision_key(schema: Any) -> str:
-    """Sorts the revisions of one schema as they are listed, the newest first; also their place in `paging.page`."""
+    """Sorts the revisions of a schema newest first; also their place in `paging.page`."""
     return f"{FOREVER - schema.revision_create_time.ToMicroseconds():020d}@{schema.revision_id}"

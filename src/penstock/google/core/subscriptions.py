@@ -1,4 +1,4 @@
-"""What a subscription may be when it is created, with Google's defaults filled in, and what may change later.
+"""The rules for creating a subscription, with Google's defaults filled in, and for changing it.
 
 A subscription may have a destination: a push endpoint, or one of Google's stores. Penstock pushes to endpoints. Settings for
 BigQuery, Cloud Storage and Bigtable are checked and stored only; the messages of such a subscription wait to be pulled.
@@ -64,27 +64,27 @@ _KIB, _GIB = 1 << 10, 1 << 30
 
 
 def new_subscription(subscription: Any) -> Any:
-    """The subscription as it is stored: checked and complete. That its topics exist must be looked up besides."""
+    """The subscription as it is stored: checked and complete. The caller checks that its topics exist."""
     names.parse(subscription.name, names.SUBSCRIPTIONS, "name")
     names.parse(subscription.topic, names.TOPICS, "topic")
     new = messages.Subscription()
     new.CopyFrom(subscription)
     for field in ("detached", "topic_message_retention_duration", "analytics_hub_subscription_info", "tags"):
-        new.ClearField(field)  # what only the server sets, and tags, which the API takes in and never shows
+        new.ClearField(field)  # fields that only the server sets, and tags, which the API accepts and never shows
     new.state = messages.Subscription.State.Value("ACTIVE")
     Filter.parse(new.filter)
     return _completed(new)
 
 
 def update_subscription(old: Any, patch: Any, mask: Iterable[str]) -> Any:
-    """The stored subscription with the masked fields of the patch; what the patch leaves out falls back to its default."""
+    """The stored subscription with the masked fields of the patch; fields that the patch lacks get their default."""
     return _completed(updated(old, patch, mask, MUTABLE))
 
 
 def options(subscription: Any, dead_letter_topic: str | None) -> SubscriptionOptions:
-    """What the broker needs of a stored subscription; `dead_letter_topic` is the broker's own name of that topic.
+    """The broker's options of a stored subscription; `dead_letter_topic` is the broker's own name of that topic.
 
-    A subscription of Google's never loses a message for want of room, so the backlog spills to the log.
+    A subscription of Google's never loses a message for lack of room, so the backlog spills to the log.
     """
     retry, dead = None, None
     if subscription.HasField("retry_policy"):
@@ -105,7 +105,7 @@ def options(subscription: Any, dead_letter_topic: str | None) -> SubscriptionOpt
 
 
 def expires_after(subscription: Any) -> int | None:
-    """For how many microseconds without use the subscription lives; None: forever."""
+    """How many microseconds without use the subscription lives; None: forever."""
     policy = subscription.expiration_policy
     return period(policy.ttl, "expiration_policy.ttl", minimum=DAYS) if policy.HasField("ttl") else None
 
@@ -120,7 +120,7 @@ def _completed(subscription: Any) -> Any:
     check_destination(subscription)
     check_showable(subscription)
     if destination(subscription) is None:
-        subscription.push_config.SetInParent()  # an empty push_config is how Google shows that messages are pulled
+        subscription.push_config.SetInParent()  # with an empty push_config Google shows that messages are pulled
     return subscription
 
 
@@ -147,7 +147,7 @@ def _complete_lifetimes(subscription: Any) -> None:
             "expiration_policy.ttl",
             f"{ttl / SECONDS:.15g}s",
             f"no less than message_retention_duration ({spoken(kept)})",
-            hint="shorten message_retention_duration too, or send an expiration_policy without ttl for a subscription that stays",
+            hint="shorten message_retention_duration too, or send an expiration_policy without ttl, which never expires",
         )
 
 
@@ -169,7 +169,7 @@ def _complete_retries(subscription: Any) -> None:
 def _complete_dead_letters(subscription: Any) -> None:
     policy = subscription.dead_letter_policy
     if policy == messages.DeadLetterPolicy():
-        subscription.ClearField("dead_letter_policy")  # clients also take the policy away field by field
+        subscription.ClearField("dead_letter_policy")  # clients also remove the policy field by field
         return
     if policy.dead_letter_topic != names.DELETED_TOPIC:
         names.parse(policy.dead_letter_topic, names.TOPICS, "dead_letter_policy.dead_letter_topic")
@@ -186,14 +186,14 @@ def _span(duration: Any) -> timedelta:
 
 
 def destination(subscription: Any) -> str | None:
-    """The field that says where messages go; None: they are pulled."""
+    """The field with the destination of messages; None: they are pulled."""
     if subscription.push_config.push_endpoint:
         return "push_config"
     return next((field for field in EXPORTS if subscription.HasField(field)), None)
 
 
 def check_destination(subscription: Any) -> None:
-    """At most one destination, complete in itself, and able to do what the subscription asks for."""
+    """At most one destination, which is complete and supports the options of the subscription."""
     chosen = [field for field in EXPORTS if subscription.HasField(field)]
     if subscription.push_config.push_endpoint:
         chosen.insert(0, "push_config")
@@ -221,7 +221,7 @@ def check_destination(subscription: Any) -> None:
 
 
 def check_push_config(config: Any) -> None:
-    """An endpoint with what belongs to it, or nothing at all, which means pull."""
+    """An endpoint with its settings, or none at all, which means pull."""
     if not config.push_endpoint:
         if config != messages.PushConfig():
             raise InvalidArgument.of("push_config.push_endpoint", "", "a URL beside the other settings of push_config")
@@ -237,13 +237,13 @@ def check_push_config(config: Any) -> None:
 
 def _check_url(url: str, field: str) -> None:
     wanted = f"an http or https URL of at most {MAX_ENDPOINT_CHARACTERS} characters, with a host and without credentials"
-    # urlsplit drops tabs and line ends in silence, so what it is shown must not have any.
+    # urlsplit silently drops tabs and line ends, so they are refused before.
     if len(url) > MAX_ENDPOINT_CHARACTERS or not all("!" <= character != "\x7f" for character in url):
         raise InvalidArgument.of(field, url, wanted)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and parts.username is None
-    except ValueError:  # a port out of range, or a broken IPv6 address
+    except ValueError:  # a port out of range, or an invalid IPv6 address
         usable = False
     if not usable:
         raise InvalidArgument.of(field, url, wanted)

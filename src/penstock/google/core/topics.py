@@ -1,4 +1,4 @@
-"""What a topic or a snapshot may be when it is created, and what may change later.
+"""The rules for creating topics and snapshots, and for changing them.
 
 Retention and schema of a topic are honoured. Keys, storage regions and ingestion are kept and shown only.
 """
@@ -40,12 +40,12 @@ MUTABLE = frozenset(
 
 
 def new_topic(topic: Any) -> Any:
-    """The topic as it is stored: checked, with the fields that only the server sets. Its schema must be looked up besides."""
+    """The topic as it is stored: checked, without fields that only the server sets. The caller checks that its schema exists."""
     names.parse(topic.name, names.TOPICS, "name")
     new = messages.Topic()
     new.CopyFrom(topic)
     new.ClearField("satisfies_pzs")
-    new.ClearField("tags")  # the API takes tags in and never shows them
+    new.ClearField("tags")  # the API accepts tags and never shows them
     new.state = messages.Topic.State.Value("ACTIVE")
     return _checked(new)
 
@@ -56,7 +56,7 @@ def update_topic(old: Any, patch: Any, mask: Iterable[str]) -> Any:
 
 
 def retention(topic: Any) -> int | None:
-    """For how many microseconds the topic itself keeps its messages; None: it leaves that to its subscriptions."""
+    """How many microseconds the topic itself keeps its messages; None: its subscriptions decide."""
     if not topic.HasField("message_retention_duration"):
         return None
     return period(topic.message_retention_duration, "message_retention_duration", minimum=MIN_RETENTION, maximum=MAX_RETENTION)
@@ -68,7 +68,7 @@ def _checked(topic: Any) -> Any:
     check_transforms(topic.message_transforms)
     check_showable(topic)
     if topic.schema_settings == messages.SchemaSettings():
-        topic.ClearField("schema_settings")  # how clients take a schema away
+        topic.ClearField("schema_settings")  # clients remove a schema this way
     else:
         check_schema_settings(topic.schema_settings)
     return topic
@@ -93,7 +93,7 @@ SHORTEST_LIFE = HOURS
 def new_snapshot(name: str, topic: str, labels: Mapping[str, str], *, oldest: int | None, now: int) -> Any:
     """The snapshot as it is stored. `oldest`: when the oldest unacknowledged message was published, None if there is none.
 
-    A snapshot lives for 7 days less the age of that message, so that what it holds is never older than 7 days.
+    A snapshot lives for 7 days minus the age of that message, so that its messages are never older than 7 days.
     """
     names.parse(name, names.SNAPSHOTS, "name")
     check_labels(labels)

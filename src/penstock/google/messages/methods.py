@@ -25,9 +25,9 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One call: the classes of what goes in and out, and how."""
+    """One call: the classes of its request and answer, and its bindings."""
 
-    request: Any  # protobuf classes, made at run time
+    request: Any  # protobuf classes, created at run time
     response: Any
     client_streaming: bool
     server_streaming: bool

@@ -55,7 +55,7 @@ class Package:
         _read(notation, file)
         pool.AddSerializedFile(file.SerializeToString())
 
-    def message(self, name: str) -> Any:  # classes made at run time have no static type
+    def message(self, name: str) -> Any:  # classes that are created at run time have no static type
         """The class of a message of this package, or of a well-known type."""
         full_name = _WELL_KNOWN[name].removeprefix(".") if name in _WELL_KNOWN else f"{self.name}.{name}"
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(full_name))
@@ -66,7 +66,7 @@ class Package:
 
 
 def new_pool() -> descriptor_pool.DescriptorPool:
-    """A pool that knows the well-known types and nothing else."""
+    """A pool with only the well-known types."""
     pool = descriptor_pool.DescriptorPool()
     for file in _WELL_KNOWN_FILES:
         pool.AddSerializedFile(file.serialized_pb)
@@ -131,12 +131,12 @@ def _map_entry(message: descriptor_pb2.DescriptorProto, field: str, kind: str) -
 def _set_type(field: descriptor_pb2.FieldDescriptorProto, kind: str) -> None:
     if kind in _SCALARS:
         field.type = _SCALARS[kind]
-    else:  # the pool finds out whether the name is that of a message or of an enumeration
+    else:  # the pool finds out whether the name is a message or an enumeration
         field.type_name = _WELL_KNOWN.get(kind, kind)
 
 
 def _close_optionals(message: descriptor_pb2.DescriptorProto) -> None:
-    """Presence of a single field is a choice of one, and such choices stand behind the written ones."""
+    """An optional single field is a oneof of its own; these come after the declared ones."""
     for field in message.field:
         if field.proto3_optional:
             field.oneof_index = len(message.oneof_decl)

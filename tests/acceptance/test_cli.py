@@ -204,9 +204,7 @@ def test_a_missing_library_is_told_with_what_to_install(penstock: Penstock, fake
         raise ModuleNotFoundError(name="grpc")
 
     fake_server.__getattr__ = missing  # type: ignore[method-assign]
-    said = (
-        "penstock: the server needs the library grpc\ninstall what it needs: pip install '.[server]' in a checkout of Penstock\n"
-    )
+    said = "penstock: the server needs the library grpc\ninstall it: pip install '.[server]' in a checkout of Penstock\n"
 
     assert penstock("serve") == Run(1, "", said)
 
@@ -219,7 +217,7 @@ def test_an_error_that_nobody_expected_is_a_sentence_and_no_traceback(penstock: 
     done = penstock("serve")
 
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("penstock: this should not happen: TypeError: no such thing\n")
+    assert done.err.startswith("penstock: unexpected error: TypeError: no such thing\n")
     assert "Traceback" not in done.err
 
 

@@ -64,7 +64,7 @@ def test_the_file_of_contexts_is_its_owners_alone(anywhere: Penstock) -> None:
     file.chmod(0o644)
     refused = anywhere("topic", "list")
     assert refused.code == 1
-    assert "holds tokens and can be read by other users" in refused.err
+    assert "contains tokens and can be read by other users" in refused.err
     assert "chmod 600" in refused.err
 
 

@@ -334,7 +334,7 @@ def test_waiting_for_a_subscriber_that_does_not_come_publishes_nothing(penstock:
     done = penstock("hub", "publish", "chat/empty", "1", "--wait", "50ms")
 
     assert done.code == 4
-    assert done.err.startswith("penstock: nobody subscribed to chat/empty in 0.05 s; nothing was published\nsubscribe first")
+    assert done.err.startswith("penstock: no client subscribed to chat/empty in 0.05 s; nothing was published\nsubscribe first")
     assert penstock.good("hub info chat/empty --json").json["position"] == before
 
 
@@ -342,7 +342,7 @@ def test_broken_json_is_sent_as_text_and_told_once(penstock: Penstock) -> None:
     done = penstock("hub", "publish", "broken", '{"id": 1', "{", "hello")
 
     assert done.out == "published to broken: 0 subscribers\n" * 3
-    assert done.err == 'this looks like JSON and is none, so it is sent as text: {"id": 1\n'
+    assert done.err == 'this looks like JSON but is not valid, so it is sent as text: {"id": 1\n'
 
 
 @pytest.mark.parametrize("data", ["1e999", "[" * 100_000])
@@ -378,8 +378,8 @@ def test_topics_and_actors_are_listed(penstock: Penstock, server: LocalServer) -
         ["@(shop/bob)", "dance"],
     ]
     assert [one["address"] for one in document] == ["@(shop/ann)", "@(shop/bob)"]
-    assert penstock.good("hub topics nosuch").err == "nobody subscribes to anything that begins with nosuch\n"
-    assert penstock.good("hub actors --capability fly").err == "nobody is there\n"
+    assert penstock.good("hub topics nosuch").err == "no topic has subscribers that begins with nosuch\n"
+    assert penstock.good("hub actors --capability fly").err == "no actors are registered\n"
 
 
 def test_what_is_known_of_a_topic_is_shown(penstock: Penstock) -> None:
@@ -390,7 +390,7 @@ def test_what_is_known_of_a_topic_is_shown(penstock: Penstock) -> None:
     assert {name: value.strip() for name, value in lines.items() if name != "position"} == {
         "topic": "chat/known",
         "subscribers": "0",
-        "by this very name": "0",
+        "by exactly this name": "0",
         "history": "yes",
         "bound to": "hub.chat",
     }

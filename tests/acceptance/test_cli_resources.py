@@ -48,7 +48,7 @@ def test_the_consumers_of_a_queue(tmp_path: Path) -> None:
     with LocalServer(memory=True) as server, sync.PubSub(server.url) as pubsub:
         penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
         queue = pubsub.queue("tasks").create()
-        assert penstock.good("queue consumers tasks") == Run(0, "", "nobody consumes queue tasks\n")
+        assert penstock.good("queue consumers tasks") == Run(0, "", "queue tasks has no consumers\n")
         message_id = queue.publish("work")
         assert len(queue.consume(consumer="worker-1", prefetch=4)) == 1
 

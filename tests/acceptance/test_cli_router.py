@@ -77,7 +77,7 @@ def test_check_shows_what_a_configuration_holds(penstock: Penstock) -> None:
         "QUEUE   URI                        CONNECTIONS  VISIBILITY",
         "orders  penstock:///queues/orders            1  120 s",
         "",
-        "the configuration is right; no router has run in penstock-router, so all of it would be new",
+        "the configuration is valid; no router has run in penstock-router, so all of it would be new",
     ]
 
 

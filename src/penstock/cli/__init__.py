@@ -1,1 +1,1 @@
-"""The command `penstock`: one file a command, listed in `main.COMMANDS`."""
+"""The command `penstock`: one module for each command, listed in `main.COMMANDS`."""

@@ -1,4 +1,4 @@
-"""The kinds of arguments that commands take: each a function of the text, for argparse's `type`."""
+"""The types of the commands' arguments: functions of the text, for argparse's `type`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(minimum: int, maximum: int = 10**12) -> Callable[[str], int]:
 
 
 def duration(text: str) -> float:
-    """Seconds of 90, 1.5, 500ms, 30s, 5m, 2h, 30d."""
+    """A duration: 90, 1.5, 500ms, 30s, 5m, 2h, 30d."""
     try:
         return duration_seconds(text)
     except ValueError:
@@ -35,12 +35,12 @@ def duration(text: str) -> float:
 
 
 def optional(kind: Callable[[str], T]) -> Callable[[str], T | None]:
-    """What `kind` reads, or nothing for `none`."""
+    """The value of `kind`, or None for `none`."""
     return lambda text: None if text == "none" else kind(text)
 
 
 def size(text: str) -> int:
-    """Bytes of 65536, 10MB, 64KiB."""
+    """A size in bytes: 65536, 10MB, 64KiB."""
     from penstock.config.values import size_bytes  # noqa: PLC0415  # few commands need it, and it takes its time
 
     try:
@@ -50,7 +50,7 @@ def size(text: str) -> int:
 
 
 def instant(text: str) -> datetime:
-    """A date and time as ISO 8601 writes it; without a zone it is UTC."""
+    """A date and time in ISO 8601; without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -68,14 +68,19 @@ def pair(text: str) -> tuple[str, str]:
 
 def add_backoff(parser: argparse.ArgumentParser) -> None:
     """The flags of a retry policy."""
-    parser.add_argument("--min-backoff", type=duration, metavar="DURATION", help="the first wait before a failed message returns")
-    parser.add_argument("--max-backoff", type=duration, metavar="DURATION", help="the longest such wait; each is twice the last")
+    parser.add_argument(
+        "--min-backoff", type=duration, metavar="DURATION", help="the delay before a failed message is first redelivered"
+    )
+    parser.add_argument(
+        "--max-backoff", type=duration, metavar="DURATION", help="the longest such delay; each is twice the one before"
+    )
 
 
 def retry_policy(found: argparse.Namespace, there: penstock.RetryPolicy | None = None) -> penstock.RetryPolicy | None:
-    """What those flags say together; None when neither is given.
+    """The policy of these flags; None if neither is given.
 
-    One alone leaves the other as it is `there`, or by default, and moves it out of its way.
+    A single flag changes only its half of the existing policy or of the default; the other half is adjusted if it would
+    contradict.
     """
     low, high = found.min_backoff, found.max_backoff
     if low is None and high is None:
@@ -91,18 +96,18 @@ def _seconds(backoff: float | timedelta) -> float:
 
 
 def add_removal(parser: argparse.ArgumentParser, flag: str, effect: str) -> None:
-    """A flag of an update that takes a setting away."""
+    """A flag of an update that removes a setting."""
     parser.add_argument(flag, action="store_true", help=effect)
 
 
 def check_changes(changes: Mapping[str, object], command: str) -> None:
-    """InvalidArgument for an update that changes nothing; the broker's own error has the names of the client's options."""
+    """InvalidArgument for an update without changes; the broker's own error has the names of the client's options."""
     if not changes:
         raise InvalidArgument("no change is given", hint=f"`penstock {command} --help` lists the flags")
 
 
 def check_removal(found: argparse.Namespace, removal: str, *others: str) -> None:
-    """InvalidArgument when a setting is taken away and given at once."""
+    """InvalidArgument if a setting is both removed and given."""
     for other in others:
         if getattr(found, removal) and getattr(found, other) is not None:
             removed, given = (f"--{name.replace('_', '-')}" for name in (removal, other))

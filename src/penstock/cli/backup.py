@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgument, PenstockError
 
 
 def configure(parser: Parser) -> None:
-    """Where from, and where to."""
+    """Add source and target."""
     parser.add_argument("source", metavar="SOURCE", nargs="?", help="the data directory; a server may have it open")
     parser.add_argument("target", metavar="TARGET", help="a directory that does not exist or is empty")
     place = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""`penstock bench`: how many messages a second the target takes and gives, and how long one takes from end to end."""
+"""`penstock bench`: messages a second that the target takes and delivers, and the latency from end to end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 600
 LARGEST = 2**20
 PACED = 200
-"""Messages a second while one is timed from end to end: few enough that none waits for another."""
+"""Messages a second while end-to-end latency is measured: few enough that none waits for another."""
 PACED_SECONDS = 2.0
 NUMBER = 8
-"""Bytes that number a message."""
+"""Bytes of a message's number."""
 PATIENCE = 30.0
-"""How long nothing may arrive before consuming is given up."""
+"""Seconds without a message after which consuming is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,18 @@ class Result:
 
 
 def configure(parser: Parser) -> None:
-    """What to send."""
+    """Add the flags of the load."""
     parser.add_argument("--seconds", type=duration, metavar="DURATION", default=5.0, help="how long to publish (default: 5s)")
     parser.add_argument("--size", type=size, metavar="SIZE", default=100, help="bytes of a message (default: 100)")
     parser.add_argument("--batch", type=whole(1, 1_000), metavar="N", default=100, help="messages in a publish (default: 100)")
-    parser.add_argument("--publishers", type=whole(1, 1_000), metavar="N", default=4, help="publishes at once (default: 4)")
+    parser.add_argument("--publishers", type=whole(1, 1_000), metavar="N", default=4, help="concurrent publishes (default: 4)")
     parser.add_argument("--subscribers", type=whole(1, 100), metavar="N", default=1, help="streams that consume (default: 1)")
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """Publish, consume, then time single messages; in a topic of its own, which is gone afterwards."""
+    """Publish, consume, then time single messages, in a topic of its own, which is deleted afterwards."""
     if not 0 < found.seconds <= LONGEST_SECONDS:
         raise InvalidArgument.of("--seconds", found.seconds, f"a duration above 0, of at most {LONGEST_SECONDS} s")
     if not 1 <= found.size <= LARGEST:
@@ -96,9 +96,9 @@ def run(found: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _ground(pubsub: PubSub, streams: int) -> AsyncIterator[tuple[Topic, Subscription]]:
-    """A topic and a subscription that nobody else uses, deleted whatever happens."""
+    """A topic and a subscription for this run only, deleted in any case."""
     topic = pubsub.topic(f"penstock-bench-{secrets.token_hex(6)}")
-    # All that is published stays, however much it is: also in memory.
+    # Everything published must stay, whatever its size, also in memory.
     subscription = topic.subscription(topic.name, max_streams=streams, close_behavior="nack", overflow="spill")
     try:
         await topic.create()
@@ -110,7 +110,7 @@ async def _ground(pubsub: PubSub, streams: int) -> AsyncIterator[tuple[Topic, Su
             try:
                 await made.delete()
             except NotFound:
-                continue  # it was not made, or somebody was faster
+                continue  # it was not created, or is already deleted
 
 
 async def _publish(topic: Topic, found: argparse.Namespace) -> Result:
@@ -135,7 +135,7 @@ async def _publish(topic: Topic, found: argparse.Namespace) -> Result:
 
 
 async def _consume(subscription: Subscription, expected: int, octets_each: int) -> Result:
-    """Everything that was published, or as much as comes."""
+    """Consume everything that was published, or as much as arrives."""
     finished, arrived = asyncio.Event(), 0
     with Progress("consuming", expected) as progress:
 
@@ -161,7 +161,7 @@ async def _consume(subscription: Subscription, expected: int, octets_each: int) 
 
 
 async def _end_to_end(topic: Topic, subscription: Subscription, seconds: float, octets_each: int) -> Result:
-    """Single messages at a gentle pace, each timed from the call that publishes it to the handler that gets it."""
+    """Single messages at a low rate, each timed from the publishing call to the handler."""
     sent: dict[bytes, int] = {}
     spans: list[float] = []
     total = max(round(seconds * PACED), 1)
@@ -192,7 +192,7 @@ async def _end_to_end(topic: Topic, subscription: Subscription, seconds: float, 
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but not forever."""
+    """Wait for an event with a time limit."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -207,12 +207,12 @@ def _result(name: str, messages: int, began: int, octets_each: int, spans: Seque
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of all does not exceed; None of nothing."""
+    """The smallest value that at least this share of all does not exceed; None if there are none."""
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)] if values else None
 
 
 def report(results: Sequence[Result]) -> str:
-    """The results as a table; numbers stand at the right."""
+    """The results as a table."""
     rows = [["", "MESSAGES", "SECONDS", "MESSAGES/s", "BYTES/s", "P50", "P95", "P99"]]
     rows += [
         [

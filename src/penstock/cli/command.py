@@ -1,7 +1,7 @@
-"""What a command is, and the parser that every command uses.
+"""Commands, and the parser that all commands use.
 
-Commands are listed by name and help alone. The module of a command is imported when the command is the one that was called,
-so `penstock --help` costs no more when there are many of them.
+Commands are listed with name and help only. The module of a command is imported when the command is called, so `penstock --help`
+stays fast with many commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.cli.output import complain
 
 USAGE = 2
 TERMINATED = 143
-"""After SIGTERM, as a shell counts it: 128 + 15."""
+"""The exit code after SIGTERM, as in shells: 128 + 15."""
 
 
 OTHER_WORDS = {
@@ -40,12 +40,12 @@ OTHER_WORDS = {
     "enqueue": "publish",
     "retry": "redrive",
 }
-"""What other programs call our commands."""
+"""Names of our commands in other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A row of the table of commands. `module` holds `configure(parser)`, which adds arguments and sets `run`."""
+    """A row of the table of commands. `module` has `configure(parser)`, which adds arguments and sets `run`."""
 
     name: str
     help: str
@@ -53,19 +53,19 @@ class Command:
 
     @property
     def sentence(self) -> str:
-        """The help as a sentence of its own."""
+        """The help as a sentence."""
         return f"{self.help[0].upper()}{self.help[1:]}."
 
 
 class CommandModule(Protocol):
-    """What the module of a command holds."""
+    """The content of a command's module."""
 
     def configure(self, parser: Parser) -> None:
-        """Add the command's arguments, and `set_defaults(run=…)`: the function of the arguments that returns the exit code."""
+        """Add the command's arguments, and `set_defaults(run=…)`: a function of the arguments that returns the exit code."""
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """argparse's, but examples keep their lines."""
+    """argparse's formatter, which keeps the lines of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
@@ -74,25 +74,25 @@ class HelpFormatter(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors that suggest the nearest name, examples below the flags, and without abbreviated flags."""
 
-    def __init__(self, **options: Any) -> None:  # Any: argparse's own arguments, passed on as they are
+    def __init__(self, **options: Any) -> None:  # Any: argparse's own arguments, passed through
         super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **options)
         self.epilog = epilog_of(self.prog.removeprefix("penstock").strip())
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is; exit 2."""
+        """Report the error and where help is; exit with code 2."""
         complain(f"{self.prog}: {message}\ntry: {self.prog} --help")
         raise SystemExit(USAGE)
 
-    # The type of a namespace is the caller's, and argparse declares three overloads that all come to this.
+    # The caller chooses the type of the namespace; argparse declares three overloads that all amount to this.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but arguments may stand behind flags, and what is then left over is an error.
+        """Parse like argparse, but arguments may follow flags, and unknown arguments are an error.
 
-        argparse gives up on an argument that may be left out or repeated at the first flag: `publish TOPIC --key k DATA` would
-        have no DATA. What is left over is an error here, where the flags it may have meant are known.
+        argparse gives up on an optional or repeated argument at the first flag: `publish TOPIC --key k DATA` would have no DATA.
+        Unknown arguments are reported here, where the similar flags are known.
         """
         first = args[0].partition("=")[0] if args and self._has_commands() else ""
         if first.startswith("--") and first not in {"--", *self._option_string_actions}:
-            self._refuse(args[0])  # else its value would be taken for a command
+            self._refuse(args[0])  # otherwise its value would be taken for a command
         found, rest = super().parse_known_args(args, namespace)
         end = rest.index("--") if "--" in rest else len(rest)
         flags = [word for word in rest[:end] if word.startswith("-") and word != "-"]
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def _refuse(self, word: str) -> NoReturn:
-        """It is no argument of this command; say what was meant."""
+        """Report an argument that this command does not have, with the nearest one."""
         is_flag = word.startswith("-") and word != "-"
         known = list(self._option_string_actions) if is_flag else []
         name = word.partition("=")[0]
@@ -116,7 +116,7 @@ class Parser(argparse.ArgumentParser):
         return any(isinstance(action, argparse._SubParsersAction) for action in self._get_positional_actions())
 
     def _takes(self, found: argparse.Namespace, words: list[str]) -> bool:
-        """Give words to the last argument; whether it has room for them."""
+        """Pass words to the last argument; False if it has no room for them."""
         action = next(reversed(self._get_positional_actions()), None)
         if action is None:
             return False
@@ -131,19 +131,19 @@ class Parser(argparse.ArgumentParser):
         return True
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """As argparse does it, with a suggestion in place of the list of all."""
+        """Check like argparse, but suggest the nearest value in place of listing all."""
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(None, f"unknown {action.dest} {value!r}{_suggestion(str(value), list(action.choices))}")
 
 
 class Verbs:
-    """The commands of a command, such as `penstock topic create`."""
+    """The sub-commands of a command, such as `penstock topic create`."""
 
     def __init__(self, parser: Parser) -> None:
         self._table = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(self, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
-        """Add one, with its help; returns its parser."""
+        """Add a sub-command with its help; returns its parser."""
         command = Command(name, text, run.__module__)
         child: Parser = self._table.add_parser(name, help=command.help, description=command.sentence)
         child.set_defaults(run=run)
@@ -161,11 +161,11 @@ def add_commands(parser: Parser, commands: Sequence[Command], arguments: Sequenc
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
-    """What somebody meant who wrote `word`: another word for it, a name that begins so, or one with a typing error."""
+    """The closest known word: a synonym, a name that starts with it, or one with a typing error."""
     other = OTHER_WORDS.get(word)
     if other in known:
         return other
-    bare = {name.lstrip("-"): name for name in known}  # the dashes of flags would make all of them alike
+    bare = {name.lstrip("-"): name for name in known}  # the dashes would make all flags similar
     stem = word.lstrip("-")
     begun = [name for name in bare if name.startswith(stem)] if len(stem) > 1 else []
     near = next(iter(begun or get_close_matches(stem, bare, 1, cutoff=0.6)), None)

@@ -76,34 +76,34 @@ _PLACES = {"FILE": FILES, "PATH": FILES, "DIR": DIRECTORIES}
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag. `values` is None when it takes none, '' when anything may follow."""
+    """A flag. `values` is None if it takes none, '' if any text may follow."""
 
     name: str
     help: str
     values: str | None = None
-    """What may follow: words with commas between them, `@files`, `@dirs`, or `@topics` and the like."""
+    """The possible values: words separated by commas, `@files`, `@dirs`, or `@topics` and the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: the words that call it, what may come next."""
+    """A command: the words that call it, and what may follow."""
 
     words: tuple[str, ...]
     help: str
     flags: tuple[Flag, ...]
     slots: tuple[str, ...]
-    """What each argument may be, as in `Flag.values`; one that may be repeated is last, with a `+` behind it."""
+    """The possible values of each argument, as in `Flag.values`; a repeatable one is last, with a `+`."""
     commands: tuple[tuple[str, str], ...]
-    """The commands below it, each with its help."""
+    """Its sub-commands, each with its help."""
 
     @property
     def route(self) -> str:
-        """The words, one space apart."""
+        """The words, separated by single spaces."""
         return " ".join(self.words)
 
 
 def entries(parser: argparse.ArgumentParser, words: tuple[str, ...] = (), text: str = "") -> Iterator[Entry]:
-    """A parser's command and all below it."""
+    """The command of a parser and all its sub-commands."""
     flags: list[Flag] = []
     slots: list[str] = []
     below: list[tuple[str, str, argparse.ArgumentParser]] = []
@@ -138,17 +138,17 @@ def _values(action: argparse.Action, words: Sequence[str]) -> str:
     elif words[-1:] in {("create",), ("add",)} and words[0].upper() == word and not action.option_strings:
         word = ""
     kind = f"{word.lower()}s"
-    # The topics of the hub are no topics of the broker.
+    # Topics of the hub are not topics of the broker.
     return f"@{kind}" if kind in KINDS and words[:1] != ("hub",) else ""
 
 
 def _plain(text: str | None) -> str:
-    """A help text in one line, as argparse shows it."""
+    """A help text in one line, as in argparse's output."""
     return re.sub(r"\s+", " ", (text or "").replace("%%", "%"))
 
 
 TARGET = ("--server", "--context", "--data-dir", "--token", "--project", "--ca")
-"""The flags that say which broker is meant."""
+"""The flags that choose the broker."""
 
 _BASH = r"""# Completion of `penstock` for bash. Put this into ~/.bashrc:  source <(penstock completion bash)
 _penstock_table() {

@@ -1,4 +1,4 @@
-"""`penstock config`: every effective setting, and where it comes from."""
+"""`penstock config`: every effective setting, and its source."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.router.core.config import shown_uri
 
 
 def configure(parser: Parser) -> None:
-    """Takes the flags of `serve`, so that it shows what `serve` would use."""
+    """Add the flags of `serve`, so that it shows what `serve` would use."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     add_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """Print them all, in the order of the table."""
+    """Print all settings, in the order of the table."""
     settings, origins = settings_of(found)
     values = {option.name: getattr(settings, option.name) for option in OPTIONS}
     if found.json:
@@ -52,5 +52,5 @@ def _shown(value: object) -> str:
 
 
 def _without_secrets(addresses: str) -> str:
-    """One address, or several with commas between them."""
+    """Remove secrets from one address, or from several separated by commas."""
     return ",".join(shown_uri(address) for address in addresses.split(","))

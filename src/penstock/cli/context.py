@@ -1,4 +1,4 @@
-"""`penstock context add|use|list|remove`: named servers, so that an address and a token are given once."""
+"""`penstock context add|use|list|remove`: named servers, so that an address and a token are entered once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from penstock.wire.address import Address
 
 
 def configure(parser: Parser) -> None:
-    """The verbs."""
     verbs = Verbs(parser)
     add = verbs.add("add", "name a server; the first one is used from then on", run_add)
     add.add_argument("name", metavar="CONTEXT")
     add.add_argument("--server", metavar="URL", required=True, help="the server's address")
     token = add.add_mutually_exclusive_group()
     token.add_argument("--token", help="the caller's token; other users see flags, so prefer --token-file")
-    token.add_argument("--token-file", metavar="FILE", help="a file that holds the token; - is the standard input")
+    token.add_argument("--token-file", metavar="FILE", help="a file with the token; - is the standard input")
     add.add_argument("--project", help="the project (default: the server's)")
     add.add_argument("--ca", metavar="FILE", help="a file with certificates (PEM) to trust beside those of the system")
     add.add_argument("--replace", action="store_true", help="replace the context of this name")
-    use = verbs.add("use", "use a context where no server is named", run_use)
+    use = verbs.add("use", "use a context for commands that name no server", run_use)
     use.add_argument("name", metavar="CONTEXT")
     listing = verbs.add("list", "list contexts, without tokens", run_list)
     listing.add_argument("--json", action="store_true", help="for programs")
@@ -39,7 +38,7 @@ def configure(parser: Parser) -> None:
 
 
 def run_add(found: argparse.Namespace) -> int:
-    """Check what can be checked without asking the server."""
+    """Check what can be checked without connecting."""
     if not found.name or found.name.startswith("-") or not found.name.isprintable():
         raise InvalidArgument.of("the context", found.name, "a name of printable characters")
     Address.parse_all(found.server)
@@ -59,7 +58,7 @@ def run_add(found: argparse.Namespace) -> int:
 
 
 def run_use(found: argparse.Namespace) -> int:
-    """A variable of the environment would win, so it is named."""
+    """A set environment variable has precedence, so warn about it."""
     known = contexts.load(os.environ)
     known.named(found.name)
     known.current = found.name
@@ -71,7 +70,7 @@ def run_use(found: argparse.Namespace) -> int:
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """The one in use has a star."""
+    """Mark the one in use."""
     known = contexts.load(os.environ)
     used = os.environ.get(CONTEXT_VARIABLE) or known.current
     listed = sorted(known.contexts.items())
@@ -101,7 +100,7 @@ def run_list(found: argparse.Namespace) -> int:
 
 
 def run_remove(found: argparse.Namespace) -> int:
-    """All of them or, if one does not exist, none."""
+    """Remove all of them or, if one does not exist, none."""
     known = contexts.load(os.environ)
     for name in found.names:
         known.named(name)
@@ -118,7 +117,7 @@ def run_remove(found: argparse.Namespace) -> int:
 def _token(found: argparse.Namespace) -> str | None:
     if found.token_file is None:
         if found.token == "":
-            raise InvalidArgument.of("--token", "", "a token", hint="leave it out for a server that asks for none")
+            raise InvalidArgument.of("--token", "", "a token", hint="leave it out for a server without authentication")
         given: str | None = found.token
         return given
     try:

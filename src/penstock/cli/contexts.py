@@ -1,6 +1,6 @@
 """Contexts: named servers, with a token, a project and a CA, in one file of the user. `penstock context` changes it.
 
-The file holds tokens, so it is made for its owner only, and one that others can read is refused, as SSH does with keys.
+The file contains tokens, so it is created for its owner only, and a file that others can read is refused, as SSH does with keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = Path("penstock") / "contexts.json"
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A server, and how to call it."""
+    """The settings of one server."""
 
     server: str
     token: str | None = None
@@ -29,13 +29,13 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Contexts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """All of them, and the one in use."""
+    """All contexts, and the name of the one in use."""
 
     contexts: dict[str, Context] = {}
     current: str | None = None
 
     def named(self, name: str) -> Context:
-        """The context of that name."""
+        """The context of that name; NotFound with a suggestion."""
         found = self.contexts.get(name)
         if found is None:
             near = nearest(name, [*self.contexts])
@@ -48,14 +48,14 @@ class Contexts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 def file_of(environ: Mapping[str, str]) -> Path | None:
-    """Where a user's contexts are; None if the environment names no directory for it."""
+    """The file of a user's contexts; None if the environment names no directory for it."""
     if base := environ.get("XDG_CONFIG_HOME"):
         return Path(base) / FILE
     return Path(home) / ".config" / FILE if (home := environ.get("HOME")) else None
 
 
 def load(environ: Mapping[str, str]) -> Contexts:
-    """The contexts of a user."""
+    """Read the contexts of a user."""
     path = file_of(environ)
     if path is None:
         return Contexts()
@@ -68,7 +68,7 @@ def load(environ: Mapping[str, str]) -> Contexts:
     except OSError as error:
         raise FailedPrecondition(f"cannot read {str(path)!r}: {error.strerror}") from None
     if mode & 0o077:
-        raise FailedPrecondition(f"{str(path)!r} holds tokens and can be read by other users", hint=f"chmod 600 {path}")
+        raise FailedPrecondition(f"{str(path)!r} contains tokens and can be read by other users", hint=f"chmod 600 {path}")
     try:
         return msgspec.json.decode(content, type=Contexts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -78,7 +78,7 @@ def load(environ: Mapping[str, str]) -> Contexts:
 
 
 def save(contexts: Contexts, environ: Mapping[str, str]) -> Path:
-    """Replace the file, for its owner only."""
+    """Replace the file, readable by its owner only."""
     path = file_of(environ)
     if path is None:
         raise InvalidArgument("there is no directory for contexts", hint="set HOME or XDG_CONFIG_HOME")
@@ -94,7 +94,7 @@ def save(contexts: Contexts, environ: Mapping[str, str]) -> Path:
 
 
 def current(environ: Mapping[str, str]) -> Context | None:
-    """The context that PENSTOCK_CONTEXT names, or the one in use."""
+    """The context of PENSTOCK_CONTEXT, or the one in use."""
     if name := environ.get(CONTEXT_VARIABLE):
         return load(environ).named(name)
     contexts = load(environ)

@@ -1,4 +1,4 @@
-"""`penstock dlq list|show|redrive|purge`: the dead letters of a work queue, all or those that `--where` picks."""
+"""`penstock dlq list|show|redrive|purge`: the dead letters of a work queue, all or those that `--where` matches."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
 
 BATCH = 200
-"""How many are put back at once: the progress moves after each batch."""
+"""Dead letters in one batch of a redrive; the progress is shown after each."""
 REJECTED = "rejected"
-"""What a person reads, and may write behind `--where reason=`, for the reason `explicit_nack`."""
+"""The displayed name of the reason `explicit_nack`, also for `--where reason=`."""
 PAYLOAD_WIDTH, ERROR_WIDTH = 50, 60
 
 
 def configure(parser: Parser) -> None:
-    """The verbs."""
     verbs = Verbs(parser)
     listing = verbs.add("list", "list dead letters and why they died", run_list)
     show = verbs.add("show", "show a dead letter with its payload, headers, error and history", run_show)
     show.add_argument("queue", metavar="QUEUE")
-    show.add_argument("message_id", metavar="MESSAGE-ID", help="the id that `penstock dlq list` shows")
+    show.add_argument("message_id", metavar="MESSAGE-ID", help="an id from `penstock dlq list`")
     add_target(show)
     redrive = verbs.add("redrive", "put dead letters back into their queue, as new", run_redrive)
     purge = verbs.add("purge", "remove dead letters", run_purge)
@@ -53,7 +52,7 @@ def configure(parser: Parser) -> None:
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """Oldest first."""
+    """List, oldest first."""
 
     async def work(pubsub: PubSub) -> int:
         letters = await _picked(pubsub, found)
@@ -81,7 +80,7 @@ def run_list(found: argparse.Namespace) -> int:
 
 
 def run_show(found: argparse.Namespace) -> int:
-    """Everything that is known of it."""
+    """Show everything that is known about it."""
 
     async def work(pubsub: PubSub) -> int:
         letters = await pubsub.queue(found.queue).dead_letters()
@@ -117,7 +116,7 @@ def run_show(found: argparse.Namespace) -> int:
 
 
 def run_redrive(found: argparse.Namespace) -> int:
-    """A letter that somebody else took in the meantime is not counted."""
+    """Letters that another client removed in the meantime are not counted."""
 
     async def work(pubsub: PubSub) -> int:
         from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
@@ -138,7 +137,7 @@ def run_redrive(found: argparse.Namespace) -> int:
 
 
 def run_purge(found: argparse.Namespace) -> int:
-    """Asks, unless `--yes` says so."""
+    """Ask first, unless `--yes` is given."""
 
     async def work(pubsub: PubSub) -> int:
         from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
@@ -160,20 +159,20 @@ def run_purge(found: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which letters are meant: those of the ids, or without any the oldest this many."""
+    """The selected letters: those of the ids or, without ids, the oldest ones up to a number."""
 
     count: int
     ids: Sequence[str] | None
 
     def batches(self) -> Iterator[tuple[int, list[str] | None]]:
-        """(how many, which) at a time."""
+        """The letters in batches: (how many, which)."""
         for start in range(0, self.count, BATCH):
             stop = min(start + BATCH, self.count)
             yield stop - start, None if self.ids is None else [*self.ids[start:stop]]
 
 
 async def _chosen(pubsub: PubSub, found: argparse.Namespace, *, by_id: bool = False) -> Chosen:
-    """Without a condition nobody need look at the letters, which may be many and large."""
+    """Without a condition the letters are not read; they may be many and large."""
     if found.where is None and not by_id:
         there = (await pubsub.queue(found.queue).stats()).dead_letters
         return Chosen(there if found.limit is None else min(there, found.limit), None)
@@ -182,7 +181,7 @@ async def _chosen(pubsub: PubSub, found: argparse.Namespace, *, by_id: bool = Fa
 
 
 async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[penstock.DeadLetter]:
-    """The letters that are meant, oldest first."""
+    """The letters that match, oldest first."""
     where: DeadLetterFilter | None = found.where
     if where is None:
         return await pubsub.queue(found.queue).dead_letters(found.limit)

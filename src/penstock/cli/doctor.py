@@ -1,6 +1,6 @@
-"""`penstock doctor`: check whether everything that Penstock needs is here, and say what to do about each problem.
+"""`penstock doctor`: check the installation and the environment, and report what to do about each problem.
 
-Each check returns findings, and changes nothing that lasts. A finding is `ok`, a `warning` (it works, though not as well as it
+Each check returns findings, and changes nothing permanently. A finding is `ok`, a `warning` (it works, but not as well as it
 could) or a `problem` (something will not work).
 """
 
@@ -43,14 +43,14 @@ MAX_ANSWER = 10_000
 
 
 def configure(parser: Parser) -> None:
-    """The target's flags, and the file of a server's settings."""
+    """Add the flags of the target, and of a server's settings."""
     parser.add_argument("--config", metavar="FILE", help="the server's TOML file of settings (default: penstock.toml here)")
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """Print a line for each finding; 1 when one is a problem."""
+    """Print a line for each finding; 1 if one is a problem."""
     findings = []
     for finding in _findings(found):
         findings.append(finding)
@@ -73,7 +73,7 @@ def _painted(level: Level) -> str:
 
 
 def _findings(found: argparse.Namespace) -> Iterator[Finding]:
-    """Every check, quick ones first, each told when it is done."""
+    """Every check, quick ones first, each reported when it is done."""
     watch = ClockWatch()
     yield check_python()
     yield from check_extras()
@@ -82,7 +82,7 @@ def _findings(found: argparse.Namespace) -> Iterator[Finding]:
     try:
         settings, _ = load({"data_dir": found.data_dir}, os.environ, find_file(found.config, os.environ))
     except InvalidArgument as error:
-        yield problem("settings", str(error), error.hint or "correct it; the other checks go by the defaults")
+        yield problem("settings", str(error), error.hint or "correct it; the other checks use the defaults")
     yield check_open_files(settings.max_connections)
     if settings.data_dir is not None:
         yield from check_data_directory(settings.data_dir)
@@ -100,7 +100,7 @@ def _findings(found: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _ports(settings: Settings, version: str | None) -> Iterator[Finding]:
-    """The three ports of a server. One that is there already is known by its HTTP port, and the rest by its process."""
+    """The three ports of a server. A Penstock server is recognized by its HTTP port, other programs by their process."""
     server = listening_process(settings.port) if version is not None else None
     for port, purpose, flag in (
         (settings.port, "HTTP", "--port"),
@@ -117,10 +117,10 @@ def _ports(settings: Settings, version: str | None) -> Iterator[Finding]:
 
 
 def penstock_at(settings: Settings, port: int) -> str | None:
-    """The version of the Penstock server whose HTTP port this is; None when it is none."""
+    """The version of the Penstock server with this HTTP port; None if it is not one."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     if settings.tls_cert is not None:
-        # No secret is sent: the server is only asked what it is.
+        # No secret is sent: this only asks for the version.
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         asked: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
@@ -138,7 +138,7 @@ def penstock_at(settings: Settings, port: int) -> str | None:
 
 
 async def check_server(target: Target) -> list[Finding]:
-    """Whether the server answers, is well, takes the token, and has the same time."""
+    """Whether the server answers, is healthy, accepts the token, and has the same time."""
     try:
         async with target.client() as pubsub:
             wall, began = SystemClock().now(), monotonic()
@@ -167,7 +167,7 @@ PYTHON = (3, 11)
 EXTRAS = {
     "server": "`penstock serve`",
     "router": "`penstock router run`",
-    "arrow": "the log API of a server, which is off without it: Spark reads and writes through it",
+    "arrow": "the log API of a server, which Spark uses; without it, that API is off",
     "transforms": "JavaScript transforms of messages",
     "spark": "the data pipeline on Spark",
 }
@@ -175,12 +175,12 @@ LITTLE_SPACE, NO_SPACE = 2**30, 100 * 2**20
 SYNCS = 5
 SLOW_SYNC, UNREAL_SYNC = 0.02, 0.000_02
 STEP = SECOND // 20
-EARLIEST_NOW = 1_735_689_600 * SECOND  # 2025: nothing of this ran before
+EARLIEST_NOW = 1_735_689_600 * SECOND  # 2025: no version of Penstock is older
 FEW_FILES = 4_096
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -189,7 +189,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found."""
+    """The result of a check."""
 
     check: str
     level: Level
@@ -198,12 +198,12 @@ class Finding:
 
 
 def ok(check: str, text: str, hint: str | None = None) -> Finding:
-    """All is well; the hint says what more could be had."""
+    """Everything is fine; the hint names an optional improvement."""
     return Finding(check, Level.OK, text, hint)
 
 
 def warning(check: str, text: str, hint: str) -> Finding:
-    """It works, though not as well as it could."""
+    """It works, but not as well as it could."""
     return Finding(check, Level.WARNING, text, hint)
 
 
@@ -225,12 +225,12 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
 
 
 def check_extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
-    """The libraries that parts of Penstock need, as its own package lists them."""
+    """The libraries that parts of Penstock need, from the metadata of the package."""
     if requirements is None:
         try:
             requirements = metadata.requires("penstock") or ()
         except metadata.PackageNotFoundError:
-            yield warning("extras", "Penstock runs from its source, without being installed", how_to_install())
+            yield warning("extras", "Penstock runs from its source and is not installed", how_to_install())
             return
     needs: dict[str, list[str]] = {}
     for line in requirements:
@@ -249,7 +249,7 @@ def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
     for requirement in wanted:
         name = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
         if name == "penstock":
-            continue  # another extra, which has a line of its own
+            continue  # another extra, which has its own line
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -261,7 +261,7 @@ def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
             old.append(f"{name} {version}, expected {least[1]}")
     if missing:
         text = f"not installed: {', '.join(missing)}; needed for {purpose}"
-        # The server is what most people want; the rest is for users who ask for it.
+        # Most users want the server; the other extras are optional.
         return warning(check, text, install) if extra == "server" else ok(check, text, install)
     if old:
         return warning(check, f"too old: {'; '.join(old)}", f"{install} --upgrade")
@@ -273,9 +273,9 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def check_java() -> Finding:
-    """Java, which Spark alone needs."""
+    """Java, which only Spark needs."""
     if java.find_java() is None:
-        return ok("java", "not installed; Spark alone needs it", java.INSTALL)
+        return ok("java", "not installed; only Spark needs it", java.INSTALL)
     try:
         found = java.check_java()
     except FailedPrecondition as error:
@@ -284,7 +284,7 @@ def check_java() -> Finding:
 
 
 def check_open_files(max_connections: int, limits: tuple[int, int] | None = None) -> Finding:
-    """How many files and connections a process may have. A server raises the soft limit by itself, up to the hard one."""
+    """How many files and connections a process may open. A server raises the soft limit itself, up to the hard one."""
     _, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= max_connections + FEW_FILES // 4:
         return ok("open files", "no limit" if hard == resource.RLIM_INFINITY else f"a server may have {hard:,} at once")
@@ -297,7 +297,7 @@ def check_open_files(max_connections: int, limits: tuple[int, int] | None = None
 
 
 def check_data_directory(path: Path) -> Iterator[Finding]:
-    """Whether a server could use it, who does, and how good the disk is."""
+    """Whether a server could use the directory, who has it open, and how fast the disk is."""
     name = "data directory"
     place = next((one for one in (path.absolute(), *path.absolute().parents) if os.path.lexists(one)), Path("/"))
     if not place.is_dir():
@@ -309,11 +309,11 @@ def check_data_directory(path: Path) -> Iterator[Finding]:
         )
         return
     if place != path.absolute():
-        yield ok(name, f"{path} does not exist yet; a server makes it")
+        yield ok(name, f"{path} does not exist yet; a server creates it")
     elif (holder := _holder(place)) is not None:
         yield ok(name, f"{path} is in use by {holder}")
     else:
-        yield ok(name, f"{path} exists, and nobody has it open")
+        yield ok(name, f"{path} exists, and is not in use")
     yield judge_space(place, shutil.disk_usage(place).free)
     yield _sync_speed(place)
 
@@ -323,7 +323,7 @@ def _user() -> str:
 
 
 def _holder(path: Path) -> str | None:
-    """Who has a data directory open: its lock is tried, and let go of at once."""
+    """The process that has a data directory open: its lock is tried, and released at once."""
     try:
         lock = os.open(path / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -338,7 +338,7 @@ def _holder(path: Path) -> str | None:
 
 
 def judge_space(place: Path, free: int) -> Finding:
-    """Room on the disk."""
+    """The free space of the disk."""
     text = f"{octets(free)} free at {place}"
     hint = "make room, or keep messages on another disk with --data-dir; a server whose disk is full refuses to publish"
     if free < NO_SPACE:
@@ -361,12 +361,12 @@ def _sync_speed(place: Path) -> Finding:
 
 
 def judge_sync(seconds: float) -> Finding:
-    """How long the disk takes to say that something is safe: what a lone publish waits for."""
+    """The duration of a sync, which a single publish waits for."""
     text = f"a sync takes {span(seconds)}"
     if seconds > SLOW_SYNC:
         return warning("disk speed", text, "every publish waits for one; publish in batches, or use a faster disk")
     if seconds < UNREAL_SYNC:
-        hint = "a memory file system forgets everything with the machine's power; see `df` for what it is"
+        hint = "a file system in memory loses everything with the power; `df` shows its type"
         return warning("disk speed", f"{text}: too fast for a disk", hint)
     return ok("disk speed", text)
 
@@ -376,16 +376,16 @@ def judge_sync(seconds: float) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who listens on a port, as far as one can see."""
+    """The listener of a port, as far as it can be determined."""
 
     process: str | None = None
-    """`812 (java)`; None when it belongs to another user."""
+    """`812 (java)`; None if it belongs to another user."""
     penstock: str | None = None
-    """The version, when it is a Penstock server."""
+    """The version, if it is a Penstock server."""
 
 
 def is_free(host: str, port: int) -> bool | None:
-    """Whether a server could listen there; None when that is not allowed or the address is not this machine's."""
+    """Whether a server could listen there; None if that is not permitted or the address belongs to another machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -398,7 +398,7 @@ def is_free(host: str, port: int) -> bool | None:
 
 
 def judge_port(port: int, purpose: str, flag: str, listener: Listener | None) -> Finding:
-    """A port that a server wants: free (`listener` is None), or held by one already, or by something else."""
+    """A port of a server: free (`listener` is None), or used by a Penstock server or by another program."""
     name = f"port {port}"
     if listener is None:
         return ok(name, f"free for {purpose}")
@@ -410,7 +410,7 @@ def judge_port(port: int, purpose: str, flag: str, listener: Listener | None) ->
 
 
 def listening_process(port: int, proc: Path = Path("/proc")) -> str | None:
-    """`812 (java)`: the process that listens on a port; None when this system or its rights do not let us see."""
+    """`812 (java)`: the process that listens on a port; None if the system or the user's rights do not show it."""
     sockets = {
         fields[9]
         for table in ("tcp", "tcp6")
@@ -423,7 +423,7 @@ def listening_process(port: int, proc: Path = Path("/proc")) -> str | None:
             if any(entry.is_symlink() and str(entry.readlink()) in links for entry in (folder / "fd").iterdir()):
                 return f"{folder.name} ({(folder / 'comm').read_text(errors='replace').strip()})"
         except OSError:
-            continue  # it ended, or belongs to somebody else
+            continue  # it ended, or belongs to another user
     return None
 
 
@@ -438,26 +438,26 @@ def _lines(file: Path) -> list[str]:
 
 
 class ClockWatch:
-    """Sees whether the wall clock is moved between its making and its `finding`."""
+    """Notices whether the wall clock is changed between its creation and its `finding`."""
 
     def __init__(self) -> None:
         self._wall, self._steady = SystemClock().now(), monotonic()
 
     def finding(self) -> Finding:
-        """The clock, seen over the time that the other checks took."""
+        """The clock during the other checks."""
         now, passed = SystemClock().now(), monotonic() - self._steady
         return judge_clock(now, now - self._wall - passed)
 
 
 def judge_clock(now: int, step: int) -> Finding:
-    """The wall clock: what it shows, and by how much it was moved while we looked."""
+    """The wall clock: its time, and by how much it was changed during the checks."""
     local = to_datetime(now).astimezone()
     shown = f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()} (UTC{local:%z})"
     hint = "let a time service (chrony, systemd-timesyncd) set the clock"
     if now < EARLIEST_NOW:
         return problem("clock", f"{shown} is in the past", hint)
     if abs(step) > STEP:
-        text = f"{shown}; it was moved by {span(step / SECOND)} while we looked"
+        text = f"{shown}; it was changed by {span(step / SECOND)} during the checks"
         return warning("clock", text, f"{hint} in small steps: leases and delays follow it")
     return ok("clock", shown)
 
@@ -471,7 +471,7 @@ def judge_log_api(is_on: bool) -> Finding:
 
 
 def judge_server_clock(difference: int, uncertainty: int) -> Finding:
-    """The server's clock less ours, which is known to within half a round trip."""
+    """The difference between the server's clock and ours, which is accurate to half a round trip."""
     off = span(abs(difference) / SECOND)
     if abs(difference) <= SECOND + uncertainty:
         return ok("server's clock", f"within {span(max(abs(difference), uncertainty) / SECOND)} of this one")

@@ -1,4 +1,4 @@
-"""The examples that `--help` shows below the flags, by command. A test runs them, in this order, on a server."""
+"""The examples in `--help`, by command. A test runs them, in this order, on a server."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def epilog_of(route: str) -> str | None:
-    """The examples of a command, as its help shows them."""
+    """The examples of a command, for its help."""
     found = EXAMPLES.get(route)
     return None if found is None else "\n  ".join(("examples:", *found))

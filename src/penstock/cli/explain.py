@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.wire.results import Unsettled
 
 LOOKED_AT = 1_000
-"""How many of the oldest messages are looked at to name their holders."""
+"""How many of the oldest messages are read to name their consumers."""
 
 
 def configure(parser: Parser) -> None:
-    """The subscription or queue, and the message if one is meant."""
+    """Add the subscription or queue, and optionally a message."""
     parser.add_argument("name", metavar="NAME", help="of a subscription, or else of a work queue")
-    parser.add_argument("message_id", metavar="MESSAGE-ID", nargs="?", help="explain this message alone")
+    parser.add_argument("message_id", metavar="MESSAGE-ID", nargs="?", help="explain only this message")
     parser.add_argument("--queue", action="store_true", help="the name is that of a work queue, not of a subscription")
     parser.add_argument(
         "--limit", type=whole(1, LOOKED_AT), metavar="N", default=10, help="how many of the oldest messages to show (default: 10)"
@@ -40,7 +40,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    """One message, or all that waits."""
+    """Explain one message, or the backlog."""
     work = _explain_backlog if found.message_id is None else _explain_message
     return run_with_client(found, lambda pubsub: work(pubsub, found))
 
@@ -49,7 +49,7 @@ async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
     from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     if parse_message_id(found.message_id) is None:
-        # The broker answers None for every message that is not there, also for one whose id was mistyped.
+        # The broker answers None for every message that is not in the queue, also for a mistyped id.
         raise InvalidArgument.of("MESSAGE-ID", found.message_id, "the id of a message: 30 hexadecimal digits")
     is_queue, _ = await _state(pubsub, found)
     ask = Operations.explain_task if is_queue else Operations.explain
@@ -79,7 +79,7 @@ async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
         return 0
     say("\n".join([f"{kind} {printable(found.name)}", *(f"  {line}" for line in in_words(state))]))
     if holders := _holders(oldest):
-        say("\nwho holds what" + (f" of the oldest {LOOKED_AT:,} messages" if state.backlog > LOOKED_AT else ""))
+        say("\nconsumers and what they hold" + (f" of the oldest {LOOKED_AT:,} messages" if state.backlog > LOOKED_AT else ""))
         say(table(holders))
     if oldest:
         say("\nthe oldest messages that are not settled")
@@ -102,7 +102,7 @@ async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
 
 
 async def _state(pubsub: PubSub, found: argparse.Namespace) -> tuple[bool, State]:
-    """Whether a work queue is meant, and its state, or that of the subscription."""
+    """Whether it is a work queue, and its state or that of the subscription."""
     if found.queue:
         return True, await _queue_state(pubsub, found.name)
     try:

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 STDIN = "-"
 PAGE = 1_000
 LOOK_SECONDS = 0.1
-"""How often is looked whether somebody subscribes."""
+"""How often to check for a subscriber."""
 
 
 def configure(parser: Parser) -> None:
-    """The verbs."""
     verbs = Verbs(parser)
     _add_listen(verbs)
     publish = verbs.add("publish", "publish messages to a topic, and say how many subscribers they reached", run_publish)
@@ -54,16 +53,16 @@ def configure(parser: Parser) -> None:
         nargs="+",
         help=f"a message each: JSON, or text; {STDIN} reads the standard input, a message a line",
     )
-    publish.add_argument("--type", default="message", metavar="TYPE", help="what kind of message it is (default: message)")
-    publish.add_argument("--ttl", type=duration, metavar="DURATION", help="for how long it is of use (default: always)")
+    publish.add_argument("--type", default="message", metavar="TYPE", help="the type of the message (default: message)")
+    publish.add_argument("--ttl", type=duration, metavar="DURATION", help="how long it is valid (default: always)")
     publish.add_argument("--wait", type=duration, metavar="DURATION", help="wait up to DURATION for a first subscriber")
     topics = verbs.add("topics", "list the topics and patterns that have subscribers", run_topics)
-    topics.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only those that begin with it")
-    actors = verbs.add("actors", "list who is registered", run_actors)
+    topics.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only those with this prefix")
+    actors = verbs.add("actors", "list the registered actors", run_actors)
     actors.add_argument(
-        "--capability", action="append", default=[], metavar="WORD", help="only those that have it; may be given again"
+        "--capability", action="append", default=[], metavar="WORD", help="only those with this capability; can be repeated"
     )
-    info = verbs.add("info", "show what is known of a topic", run_info)
+    info = verbs.add("info", "show the details of a topic", run_info)
     info.add_argument("topic", metavar="TOPIC")
     for child in (publish, topics, actors, info):
         child.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -72,7 +71,7 @@ def configure(parser: Parser) -> None:
 
 
 def run_publish(found: argparse.Namespace) -> int:
-    """Publish each message when the one before is confirmed, so that they keep their order."""
+    """Publish each message after the previous one is confirmed, so that they keep their order."""
     if STDIN in found.data and len(found.data) > 1:
         raise InvalidArgument(
             f"{STDIN} is given together with other DATA, expected one or the other",
@@ -88,7 +87,7 @@ def run_publish(found: argparse.Namespace) -> int:
             async for text in _texts(found.data):
                 value = value_of(text)
                 if value is text and text.lstrip().startswith(("{", "[")) and not has_warned:
-                    complain("this looks like JSON and is none, so it is sent as text: " + printable(text[:60]))
+                    complain("this looks like JSON but is not valid, so it is sent as text: " + printable(text[:60]))
                     has_warned = True
                 published = await hub.publish(found.topic, value, type=found.type, ttl=found.ttl)
                 done, reached = done + 1, published.subscriber_count
@@ -111,7 +110,7 @@ def run_publish(found: argparse.Namespace) -> int:
 
 
 def value_of(text: str) -> object:
-    """The data of a message: what the text says as JSON, or the text itself where it is none."""
+    """The data of a message: the value of a JSON text, or the text itself if it is not JSON."""
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_number)
     except (ValueError, RecursionError):
@@ -119,7 +118,7 @@ def value_of(text: str) -> object:
 
 
 def run_topics(found: argparse.Namespace) -> int:
-    """A table by name."""
+    """Print a table sorted by name."""
 
     async def work(hub: HubClient) -> int:
         rows: list[HubTopic] = []
@@ -130,7 +129,7 @@ def run_topics(found: argparse.Namespace) -> int:
         if found.json:
             say_json(rows)
         elif not rows:
-            complain("nobody subscribes to anything" + (f" that begins with {found.prefix}" if found.prefix else ""))
+            complain("no topic has subscribers" + (f" that begins with {found.prefix}" if found.prefix else ""))
         else:
             say(table([["TOPIC", "SUBSCRIBERS"], *([one.name, f"{one.subscriber_count:,}"] for one in rows)]))
         return 0
@@ -139,7 +138,7 @@ def run_topics(found: argparse.Namespace) -> int:
 
 
 def run_actors(found: argparse.Namespace) -> int:
-    """A table by address, without the one that asks."""
+    """Print a table sorted by address, without this client."""
 
     async def work(hub: HubClient) -> int:
         rows: list[HubActor] = []
@@ -151,7 +150,7 @@ def run_actors(found: argparse.Namespace) -> int:
         if found.json:
             say_json(rows)
         elif not rows:
-            complain("nobody is there")
+            complain("no actors are registered")
         else:
             shown = ([one.address, ",".join(one.capabilities), when(one.registered_at)] for one in rows)
             say(table([["ADDRESS", "CAPABILITIES", "SINCE"], *shown]))
@@ -161,7 +160,7 @@ def run_actors(found: argparse.Namespace) -> int:
 
 
 def run_info(found: argparse.Namespace) -> int:
-    """What is known of a topic."""
+    """Show the details of a topic."""
 
     async def work(hub: HubClient) -> int:
         info = await hub.topic_info(found.topic)
@@ -169,7 +168,7 @@ def run_info(found: argparse.Namespace) -> int:
         values = {
             "topic": info.name,
             "subscribers": info.subscriber_count,
-            "by this very name": info.exact_count,
+            "by exactly this name": info.exact_count,
             "history": info.has_history,
             "bound to": info.bound_to,
             "position": place,
@@ -193,14 +192,14 @@ async def _texts(data: list[str]) -> AsyncIterator[str]:
 
 
 async def _somebody(hub: HubClient, topic: str, seconds: float) -> None:
-    """Return when somebody subscribes to a topic."""
+    """Return once a topic has a subscriber."""
     try:
         async with asyncio.timeout(seconds):
             while not (await hub.topic_info(topic)).subscriber_count:  # noqa: ASYNC110  # no event reports it
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise Unavailable(
-            f"nobody subscribed to {topic} in {seconds:g} s; nothing was published",
+            f"no client subscribed to {topic} in {seconds:g} s; nothing was published",
             hint="subscribe first, as `penstock hub listen` does, wait longer, or leave --wait out",
         ) from None
 
@@ -210,7 +209,7 @@ def _no_number(word: str) -> object:
 
 
 def _number(word: str) -> float:
-    """A number, unless it is beyond what there are: it would become infinite, and then null."""
+    """A number, unless it is out of range: it would become infinite, and then null."""
     value = float(word)
     if not isfinite(value):
         raise ValueError(word)
@@ -218,9 +217,9 @@ def _number(word: str) -> float:
 
 
 MAKERS = "`penstock hub token` makes a JWT, `penstock token create` a token of the server"
-"""Only whoever runs the server knows which of them it wants."""
+"""Only the operator of the server knows which of them it accepts."""
 Work = Callable[["HubClient"], Awaitable[int]]
-"""What a command does with an open client; returns the exit code."""
+"""The work of a command with an open client; returns the exit code."""
 
 
 def add_hub(parser: argparse.ArgumentParser) -> None:
@@ -228,16 +227,21 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which hub")
     add_server(group.add_mutually_exclusive_group())
     add_ca(group)
-    group.add_argument("--as", dest="address", metavar="ADDRESS", help="who to be, as in '@(browser/ui)' (default: made up)")
+    group.add_argument(
+        "--as",
+        dest="address",
+        metavar="ADDRESS",
+        help="the address to connect as, such as '@(browser/ui)' (default: a generated one)",
+    )
     token = group.add_mutually_exclusive_group()
     token.add_argument(
-        "--token", help=f"the caller's token, if the hub asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
+        "--token", help=f"the caller's token, if the hub requires one; other users see flags, so prefer {TOKEN_VARIABLE}"
     )
-    token.add_argument("--token-file", metavar="FILE", help="a file that holds the token")
+    token.add_argument("--token-file", metavar="FILE", help="a file with the token")
 
 
 def run_with_hub(found: argparse.Namespace, work: Work, **options: Any) -> int:
-    """Do a command's work with a client that is connected; returns the exit code. `options` are the client's own."""
+    """Run a command's work with a connected client; returns the exit code. `options` are the client's own."""
     target = server_of(found, os.environ) or Target(DEFAULT_SERVER, token=os.environ.get(TOKEN_VARIABLE))
     token = target.token if found.token_file is None else _token_in(found.token_file)
 
@@ -267,7 +271,7 @@ def _token_in(file: str) -> str:
 
 @contextmanager
 def _told_here() -> Iterator[None]:
-    """What the client logs of its connection and of gaps, commands say in their own words."""
+    """Silence the client's logs about its connection and gaps: commands print messages of their own."""
     log = logging.getLogger("penstock.client")
 
     def is_news(record: logging.LogRecord) -> bool:
@@ -282,24 +286,30 @@ def _told_here() -> Iterator[None]:
 
 T = TypeVar("T")
 MAX_SHOWN = 10_000
-"""Of how many messages is known that they were shown, where several patterns may bring the same."""
+"""How many shown messages are remembered, to skip those that several patterns deliver."""
 
 
 def _add_listen(verbs: Verbs) -> None:
     """Add `listen`."""
-    listen = verbs.add("listen", "show what is published to topics, as it comes", run_listen)
+    listen = verbs.add("listen", "show the messages of topics as they arrive", run_listen)
     listen.add_argument(
         "patterns", metavar="PATTERN", nargs="+", help="a topic, or a pattern such as 'orders/#' or 'orders/+/new'"
     )
     listen.add_argument("--count", type=whole(1), metavar="N", help="stop after N messages (default: at Ctrl-C)")
     listen.add_argument(
-        "--since", type=position, metavar="EPOCH:OFFSET", help="begin with what came after that position, of a topic with history"
+        "--since", type=position, metavar="EPOCH:OFFSET", help="start after that position, for a topic with history"
     )
     listen.add_argument(
-        "--durable", action="store_true", help="receive what was published while away too; needs --as, and acks what was shown"
+        "--durable",
+        action="store_true",
+        help="also receive messages from while it was disconnected; needs --as, and acks what was shown",
     )
-    listen.add_argument("--presence", action="store_true", help="show who else subscribes: who is there, who joins and leaves")
-    listen.add_argument("--json", action="store_true", help="a document on each line (default: when the output is no terminal)")
+    listen.add_argument(
+        "--presence", action="store_true", help="show the other subscribers: those present, and who joins and leaves"
+    )
+    listen.add_argument(
+        "--json", action="store_true", help="a JSON document on each line (default: if the output is not a terminal)"
+    )
     add_hub(listen)
 
 
@@ -312,15 +322,15 @@ def position(text: str) -> tuple[str, int]:
 
 
 def run_listen(found: argparse.Namespace) -> int:
-    """Show messages until there were enough."""
+    """Show messages until the limit is reached."""
     if found.durable and found.address is None:
         raise InvalidArgument(
-            "--durable is given without --as", hint="messages wait for an address: name it, as in --as '@(shop/billing)'"
+            "--durable is given without --as", hint="durable messages wait for an address: name it, as in --as '@(shop/billing)'"
         )
     if found.durable and found.since is not None:
         raise InvalidArgument(
             "--durable and --since are given together, expected one or the other",
-            hint="a durable subscription knows by itself where it is: leave --since out",
+            hint="a durable subscription keeps its own position: leave --since out",
         )
     if found.since is not None and len(found.patterns) > 1:
         raise InvalidArgument("--since is given with several patterns, expected one", hint="a position belongs to one of them")
@@ -329,7 +339,7 @@ def run_listen(found: argparse.Namespace) -> int:
 
 
 class _Listener:
-    """Shows what comes."""
+    """Shows messages and news."""
 
     def __init__(self, found: argparse.Namespace) -> None:
         self._found = found
@@ -339,11 +349,11 @@ class _Listener:
         self._began = monotonic()
         self._is_lost = False
         self._gaps: list[Gap] = []
-        """What is sent as soon as there is a connection."""
+        """Sent as soon as there is a connection."""
         self._shown: OrderedDict[Key, None] = OrderedDict()
         self._can_go_on = False
         self._unheard: OSError | None = None
-        """What became of news that nobody reads any more: the pipe is closed."""
+        """The error of writing to a closed pipe."""
         self._is_over = asyncio.Event()
 
     async def listen(self, hub: HubClient) -> int:
@@ -357,7 +367,9 @@ class _Listener:
                 try:
                     self._sum_up()
                 finally:
-                    await hub.close()  # its subscriptions end with it: not one after the other, should the server not answer
+                    await (
+                        hub.close()
+                    )  # its subscriptions end with it: do not end them one by one, in case the server does not answer
         return 0
 
     def _subscribe(self, hub: HubClient, pattern: str) -> HubMessages:
@@ -373,7 +385,7 @@ class _Listener:
         )
 
     async def _show(self, streams: list[HubMessages]) -> None:
-        """Show what comes on any of them, until there was enough."""
+        """Show the messages of all patterns, until the limit is reached."""
         tasks = [asyncio.create_task(one) for one in (self._heed(), *map(self._follow, streams))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -385,7 +397,7 @@ class _Listener:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _heed(self) -> None:
-        """End it when there is nobody to tell."""
+        """End it if the output is closed."""
         await self._is_over.wait()
         if self._unheard is not None:
             raise self._unheard
@@ -393,20 +405,20 @@ class _Listener:
     async def _follow(self, messages: HubMessages) -> None:
         async for message in messages:
             if self._done == self._found.count:
-                return  # another pattern brought the last one
+                return  # another pattern delivered the last one
             if not self._is_shown(message):
                 self._message(message)
-                # Not before: what nobody could read is still to come.
+                # Only after printing: a message that was not shown must be redelivered.
                 self._done += 1
                 self._last = message.position or self._last
             if self._found.durable:
-                with suppress(Unavailable):  # the client says it again when the message is redelivered
+                with suppress(Unavailable):  # the client logs it again when the message is redelivered
                     await message.ack()
             if self._done == self._found.count:
                 return
 
     def _is_shown(self, message: HubMessage) -> bool:
-        """Whether another of the patterns brought it before."""
+        """Whether another pattern delivered it before."""
         if len(self._found.patterns) == 1:
             return False
         if message.key in self._shown:
@@ -417,7 +429,7 @@ class _Listener:
         return False
 
     def _tell(self, tell: Callable[[T], None]) -> Callable[[T], None]:
-        """What a client calls with news: it would only log that nobody reads them."""
+        """The callback for news: without it the client would only log them."""
 
         def told(news: T) -> None:
             try:
@@ -429,7 +441,7 @@ class _Listener:
         return told
 
     def connection(self, news: ConnectionNews) -> None:
-        """A connection was lost, or there is one again."""
+        """A connection was lost, or restored."""
         self._tell(self._connection)(news)
 
     def _connection(self, news: ConnectionNews) -> None:
@@ -486,10 +498,10 @@ class _Listener:
 
 
 async def _has_history(hub: HubClient, messages: HubMessages) -> bool:
-    """Whether somebody may come back later and have what was missed."""
+    """Whether the topic has a history from which a listener can continue later."""
     pattern = messages.pattern or ""
     if "+" in pattern or "#" in pattern:
-        return messages.position is not None  # the hub knows one history of all of it
+        return messages.position is not None  # the hub has one history of all of it
     return (await hub.topic_info(pattern)).has_history
 
 
@@ -500,20 +512,26 @@ ACTOR_HINT = "an actor is a kind and a name, such as browser/ui; patterns are su
 
 def _add_token(verbs: Verbs) -> None:
     """Add `token`."""
-    token = verbs.add("token", "make a token for an actor, signed with the secret of the hub", run_token)
-    token.add_argument("--actor", required=True, metavar="KIND/NAME", help="whose token it is, such as browser/ui")
+    token = verbs.add("token", "create a token for an actor, signed with the secret of the hub", run_token)
+    token.add_argument("--actor", required=True, metavar="KIND/NAME", help="the actor of the token, such as browser/ui")
     token.add_argument(
-        "--publish", action="append", metavar="PATTERN", help="what it may publish to; may be given again (default: every topic)"
+        "--publish",
+        action="append",
+        metavar="PATTERN",
+        help="a pattern of topics that it may publish to; can be repeated (default: all)",
     )
     token.add_argument(
-        "--subscribe", action="append", metavar="PATTERN", help="what it may see; may be given again (default: every topic)"
+        "--subscribe",
+        action="append",
+        metavar="PATTERN",
+        help="a pattern of topics that it may subscribe to; can be repeated (default: all)",
     )
     token.add_argument("--ttl", type=duration, default=HOUR, metavar="DURATION", help="how long it is valid (default: 1h)")
     add_flags(token, {"hub_jwt_secret_file", "hub_jwt_issuer", "hub_jwt_audience"}, prefix=_JWT_PREFIX)
 
 
 def run_token(found: argparse.Namespace) -> int:
-    """Print the token, alone, so that a script can take it. It is one that the hub would accept by the same settings."""
+    """Print only the token, for scripts. A hub with the same settings accepts it."""
     settings, _ = settings_of(found, prefix=_JWT_PREFIX)
     if settings.hub_jwt_secret_file is None:
         raise InvalidArgument(

@@ -1,6 +1,6 @@
-"""What a command reads: the standard input or a file as it arrives, the answer to a question, and messages to publish.
+"""Reads the input of commands: the standard input or a file as it arrives, the answer to a question, and messages to publish.
 
-Reading happens beside the event loop, so that Ctrl-C never waits for a key.
+Reading happens in a thread, so that Ctrl-C never waits for a key.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CHUNK = 256 * 1024
 
 
 async def chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """What is read, until the end. One read is under way at a time, so whoever is slow holds back who writes."""
+    """The input up to its end. Only one read is in progress at a time, so a slow reader slows down the writer."""
     loop = asyncio.get_running_loop()
     while True:
         arrived: asyncio.Future[bytes] = loop.create_future()
-        # A thread of its own: one of a pool would be waited for at the end. It reads from a copy of the descriptor, because
-        # after a cancelled wait it may come late, when the descriptor is closed or another file has its number.
+        # A thread of its own: the end would wait for one of a pool. It reads from a copy of the descriptor, because after a
+        # cancelled wait it may return late, when the descriptor is closed or another file has its number.
         threading.Thread(target=_read, args=(os.dup(descriptor), loop, arrived), daemon=True).start()
         data = await arrived
         if not data:
@@ -39,7 +39,7 @@ async def chunks(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def lines(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their ends, as many at once as have come; empty ones are left out."""
+    """Lines without their ends, as many at once as have arrived; empty ones are skipped."""
     rest = b""
     async for chunk in chunks(descriptor):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -50,7 +50,7 @@ async def lines(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 async def line(descriptor: int) -> str:
-    """The first line, as a person typed it."""
+    """The first line, as typed."""
     typed = b""
     async for chunk in chunks(descriptor):
         typed += chunk
@@ -69,7 +69,7 @@ def _read(descriptor: int, loop: asyncio.AbstractEventLoop, arrived: asyncio.Fut
     except OSError as error:
         data, failure = b"", error
     os.close(descriptor)
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(_tell, arrived, data, failure)
 
 
@@ -87,7 +87,7 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 
 
 async def confirm(found: argparse.Namespace, deed: str) -> None:
-    """Return when a person says yes, or said so by `--yes`; raise otherwise."""
+    """Return if the user agrees, or `--yes` is given; raise otherwise."""
     if found.yes:
         return
     if not sys.stdin.isatty():
@@ -98,12 +98,12 @@ async def confirm(found: argparse.Namespace, deed: str) -> None:
 
 
 async def confirm_delete(found: argparse.Namespace, thing: str, contents: Callable[[], Awaitable[str]]) -> None:
-    """Ask before something is deleted that is not empty; `contents` says what is in it, as in '2 messages'."""
+    """Ask before deleting something that is not empty; `contents` describes its content, as in '2 messages'."""
     if found.yes:
         return
     try:
         inside = await contents()
-    except PermissionDenied:  # a token may delete without being allowed to count
+    except PermissionDenied:  # a token may be allowed to delete but not to count
         inside = "everything in it"
     if inside:
         await confirm(found, f"delete {thing} with {inside}")
@@ -112,14 +112,14 @@ async def confirm_delete(found: argparse.Namespace, thing: str, contents: Callab
 STDIN = 0
 BATCH, BATCH_BYTES = 500, 1024 * 1024
 IN_FLIGHT = 4
-"""How many batches are under way at once."""
+"""Batches that are published concurrently."""
 
 Send = Callable[[list[bytes]], Awaitable[Sequence[str]]]
 """Publishes messages together; returns their ids."""
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say what to publish."""
+    """Add the arguments for the messages to publish."""
     parser.add_argument(
         "data", metavar="DATA", nargs="*", default=[], help="one message each (default: the standard input is one message)"
     )
@@ -129,7 +129,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def check_source(found: argparse.Namespace) -> None:
-    """Raise for arguments that exclude each other, and when there is nothing to publish."""
+    """Raise for arguments that exclude each other, and if there is nothing to publish."""
     if found.data and (found.file is not None or found.lines):
         raise InvalidArgument("DATA is given together with --file or --lines, expected one or the other")
     if found.lines and found.count > 1:
@@ -143,7 +143,7 @@ def check_source(found: argparse.Namespace) -> None:
 
 
 async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool = False) -> int:
-    """Publish what the arguments say, and tell about it: the ids, or for many how many."""
+    """Publish the messages of the arguments, and print their ids or, if there are many, their number."""
     is_many = found.lines or found.count > 1
     ids: list[str] = []
     total = None if found.lines else found.count * max(len(found.data), 1)
@@ -173,7 +173,7 @@ async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool =
 
 
 async def _sent(batches: AsyncGenerator[list[bytes], None], send: Send, most: int) -> AsyncIterator[Sequence[str]]:
-    """What each batch became, in order, with this many under way at once. The first that fails ends it, whatever else comes."""
+    """The result of each batch, in order, with this many in progress. The first failure ends it."""
     under_way: deque[asyncio.Future[Sequence[str]]] = deque()
     coming = asyncio.ensure_future(anext(batches, None))
     is_over = False
@@ -204,7 +204,7 @@ async def _batches(found: argparse.Namespace) -> AsyncGenerator[list[bytes], Non
             async for some in lines(descriptor):
                 for batch in _cut(some):
                     yield batch
-        except OSError as error:  # a directory, or a broken disk
+        except OSError as error:  # a directory, or a defective disk
             raise _unreadable(found.file or "-", error) from None
         finally:
             if descriptor != STDIN:
@@ -220,7 +220,7 @@ async def _batches(found: argparse.Namespace) -> AsyncGenerator[list[bytes], Non
 
 
 def _cut(messages: list[bytes]) -> list[list[bytes]]:
-    """Messages in batches that are not too large."""
+    """The messages in batches of limited size."""
     batches: list[list[bytes]] = []
     room = 0
     for message in messages:

@@ -1,4 +1,4 @@
-"""The entry point: find the command, run it, turn errors into a line or two and an exit code.
+"""The entry point: find the command, run it, and turn errors into a line or two and an exit code.
 
 Exit codes are the same for every command: see `EXIT_CODES`.
 """
@@ -54,9 +54,9 @@ INTERRUPTED = 130
 EXIT_CODES = {
     0: "done",
     FAILED: "it failed",
-    USAGE: "it was called wrongly, or a value was refused; what it says it did before that stays",
+    USAGE: "invalid arguments, or a refused value; changes reported before the error stay",
     MISSING: "something that it names does not exist",
-    UNREACHABLE: "the server cannot be reached, or cannot do it now: trying again may help",
+    UNREACHABLE: "the server is unreachable or temporarily unable: a retry may help",
     INTERRUPTED: "interrupted by Ctrl-C",
     TERMINATED: "ended by SIGTERM",
 }
@@ -70,21 +70,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe left, as `head` does. Python flushes once more at exit, and must find somewhere to write.
+        # The reader of a pipe left, as `head` does. Python flushes again at exit, and needs a place to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except PenstockError as error:
         complain(f"penstock: {error}" + (f"\n{error.hint}" if error.hint else ""))
         return exit_code(error)
-    except Exception as error:  # the top of the program: a person gets a sentence, not a traceback
+    except Exception as error:  # the top of the program: users get a sentence, not a traceback
         if sys.flags.dev_mode:
             raise
-        complain(f"penstock: this should not happen: {type(error).__name__}: {error}\nto see where: python -X dev -m penstock …")
+        complain(f"penstock: unexpected error: {type(error).__name__}: {error}\nto see where: python -X dev -m penstock …")
         return FAILED
 
 
 def exit_code(error: PenstockError) -> int:
-    """The exit code of an error."""
+    """The exit code for an error."""
     match error:
         case InvalidArgument():
             return USAGE
@@ -97,7 +97,7 @@ def exit_code(error: PenstockError) -> int:
 
 
 def parser_of(called: Sequence[str]) -> Parser:
-    """The whole command line, with the arguments of the commands that are called."""
+    """The parser of the whole command line, with the arguments of the called commands."""
     parser = Parser(
         prog="penstock", description="A durable message broker: topics, work queues, workers, WebSockets, webhooks and Spark."
     )

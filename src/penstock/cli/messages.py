@@ -1,4 +1,4 @@
-"""Messages that a command takes and shows: the flags and the loop of `pull` and `queue consume`, and the three formats."""
+"""Messages that commands read and show: the flags and the loop of `pull` and `queue consume`, and the three formats."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ FORMATS = ("text", "json", "raw")
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """The flag that chooses."""
+    """Add the flag for the format."""
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="text for people, json: a document on each line, raw: the data alone (default: text)",
+        help="text to read, json: a document on each line, raw: only the data (default: text)",
     )
 
 
 class Printer:
-    """Shows messages in one format."""
+    """Prints messages in one format."""
 
     def __init__(self, found: argparse.Namespace) -> None:
         self._format = found.format or ("json" if found.json else "text")
@@ -80,7 +80,7 @@ class Printer:
 
 
 def _heading(message_id: str, at: datetime, attempt: int, facts: Mapping[str, str], attributes: Mapping[str, str]) -> str:
-    """What goes with the data, on one line."""
+    """The fields beside the data, in one line."""
     words = [paint(f"{message_id}  {moment(at)}", "faint")]
     words += [paint(f"{name}={printable(value)}", "cyan") for name, value in facts.items()]
     words += [paint(f"attempt={attempt}", "yellow")] if attempt > 1 else []
@@ -93,13 +93,13 @@ def _say(heading: str, data: bytes) -> None:
 
 
 def indented(payload: object) -> str:
-    """A payload in lines of its own."""
+    """A payload in indented lines of its own."""
     lines = printable(_text(_data(payload)), keep_lines=True).removesuffix("\n").split("\n")
     return "\n".join(f"  {line}" for line in lines)
 
 
 def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) -> dict[str, Any]:
-    """A message of a work queue for a program."""
+    """A message of a work queue, for programs."""
     return {
         "id": task.message_id,
         "created": created,
@@ -112,7 +112,7 @@ def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) ->
 
 
 def payload_text(payload: object) -> str:
-    """A payload on one line: a call of a task as Python writes it, as in send_email(to="ann@example.com")."""
+    """A payload on one line. A call of a task has Python's form, as in send_email(to="ann@example.com")."""
     name = task_name(payload)
     if not name:
         return _text(_data(payload))
@@ -125,7 +125,7 @@ def payload_text(payload: object) -> str:
 
 
 def _named(name: str, payload: object) -> dict[str, object]:
-    """A payload under its name; bytes that are no text have another name, and are in base64."""
+    """A payload under its key; bytes that are not text have another key, and are in base64."""
     if not isinstance(payload, bytes):
         return {name: payload}
     try:
@@ -135,14 +135,14 @@ def _named(name: str, payload: object) -> dict[str, object]:
 
 
 def _data(payload: object) -> bytes:
-    """A payload as bytes: what is neither bytes nor text is written as JSON."""
+    """A payload as bytes: anything but bytes and text is written as JSON."""
     if isinstance(payload, bytes):
         return payload
     return (payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)).encode()
 
 
 def _text(data: bytes) -> str:
-    """Data for people."""
+    """Data as readable text."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -150,11 +150,11 @@ def _text(data: bytes) -> str:
 
 
 BATCH = 100
-"""How many are taken at once: few enough to be shown before their leases run out."""
+"""Messages leased at once: few enough to be shown before their leases expire."""
 
 
 def add_consumption(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """The flags that say how many, and what becomes of them; returns the group of ways that exclude each other."""
+    """Add the flags for number and settlement; returns the group of flags that exclude each other."""
     parser.add_argument("--max", type=whole(1), metavar="N", help="stop after N messages (default: 10; with --follow: no limit)")
     parser.add_argument(
         "--wait", type=_wait, default=0, metavar="DURATION", help="wait this long for the first message (default: 0)"
@@ -173,13 +173,13 @@ def _wait(text: str) -> float:
 
 
 def _tell(error: PenstockError) -> None:
-    """Only of what passes and is not logged elsewhere: the client logs a lost connection, and what ends it all is raised."""
+    """Print errors that pass and are not logged elsewhere: the client logs a lost connection, and a final error is raised."""
     if error.transient and not isinstance(error, Unavailable):
         complain(f"penstock: {error}; trying again")
 
 
 async def follow(consumer: Consumer[M], found: argparse.Namespace, show: Callable[[M], None]) -> int:
-    """Show messages as they come and ack each when it has been shown, until there were enough. What is left returns."""
+    """Show messages as they arrive and ack each after showing it, until the limit is reached. The rest is released."""
     most = found.max
     consumer.set_options(
         flow_control=penstock.FlowControl(max_messages=BATCH if most is None else min(BATCH, most)),

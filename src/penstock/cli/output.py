@@ -1,6 +1,6 @@
-"""The one place that writes to the terminal: results to the standard output, everything else to the standard error.
+"""The only module that writes to the terminal: results to the standard output, everything else to the standard error.
 
-Also how values are written for people: tables, numbers, durations, instants, and the progress of long work.
+Also the text form of values: tables, numbers, durations, times, and the progress of long operations.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ _COLUMNS = {"DEAD": "red", "DEAD-LETTERED": "red", "ERROR": "red", "REASON": "ye
 """Columns whose cells have a colour, by their heading."""
 _PLAIN = frozenset({"", "-", "0", "open", *_COLUMNS})
 INTERVAL = SECOND // 10
-"""How often a line of progress is drawn."""
+"""The interval between two updates of a progress line."""
 BAR = 30
 
 
 def say(text: str) -> None:
-    """A line of what was asked for."""
+    """Print a line of the result."""
     _write(sys.stdout, text)
 
 
 def complain(text: str) -> None:
-    """A line about what went wrong, or what to know beside the result."""
+    """Print a line about an error, or a remark beside the result."""
     _write(sys.stderr, printable(text, keep_lines=True))
 
 
 def say_json(value: object) -> None:
-    """What was asked for, as one document."""
+    """Print the result as one JSON document."""
     say(_json(value, indent=2))
 
 
 def say_json_line(value: object) -> None:
-    """One of a stream of things, as a document on one line."""
+    """Print an item of a stream as a JSON document on one line."""
     say(_json(value))
 
 
 def say_bytes(data: bytes) -> None:
-    """Bytes as they are, and the end of a line."""
+    """Print bytes unchanged, and a newline."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
     sys.stdout.flush()
 
 
 def redraw(text: str) -> None:
-    """Replace the last line of the standard error, which is a terminal."""
+    """Replace the last line of the standard error, which must be a terminal."""
     sys.stderr.write(f"\r{text}\x1b[K")
     sys.stderr.flush()
 
 
 def redraw_lines(lines: Sequence[str], drawn: int) -> None:
-    """Replace the last lines of the standard error, which is a terminal: `drawn` of them are there."""
+    """Replace the last lines of the standard error, which must be a terminal: `drawn` of them exist."""
     up = f"\x1b[{drawn}A" if drawn else ""
     sys.stderr.write(f"{up}\r" + "".join(f"{printable(line)}\x1b[K\n" for line in lines) + "\x1b[J")
     sys.stderr.flush()
@@ -73,7 +73,7 @@ def table(rows: Sequence[Sequence[str]], *, has_heading: bool = True) -> str:
     """Rows as columns of equal width, two spaces apart; the first row is the heading.
 
     The first column is a name, and columns of numbers are aligned to the right. On a terminal the
-    heading is bold, and what needs attention has a colour.
+    heading is bold, and values that need attention are coloured.
     """
     columns = [[printable(cell) for cell in column] for column in zip(*rows, strict=True)]
     aligned = []
@@ -88,13 +88,13 @@ def table(rows: Sequence[Sequence[str]], *, has_heading: bool = True) -> str:
 
 
 def facts(values: Mapping[str, object]) -> str:
-    """One thing: a line for each of its values."""
+    """One resource: a line for each of its values."""
     width = max(map(len, values))
     return "\n".join(f"{name:<{width}}  {printable(text_of(value))}" for name, value in values.items())
 
 
 def text_of(value: object) -> str:
-    """A value in a table."""
+    """The text of a value in a table."""
     match value:
         case None | "" | ():
             return "-"
@@ -111,22 +111,22 @@ def text_of(value: object) -> str:
 
 
 def when(at: datetime) -> str:
-    """An instant, to the second."""
+    """A time, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def paint(text: str, style: str) -> str:
-    """Text in a style, when the standard output is a terminal that wants colours."""
+    """Text in a style, if the standard output is a terminal that supports colours."""
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours() else text
 
 
 def has_colours() -> bool:
-    """Whether the standard output shows colours: a terminal, unless NO_COLOR says otherwise."""
+    """Whether the standard output shows colours: a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """A value as JSON, which is UTF-8 or else ASCII."""
+    """A value as JSON, in UTF-8 or otherwise ASCII."""
     import msgspec  # noqa: PLC0415  # `--help` needs none of it
 
     is_utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
@@ -134,14 +134,14 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    # A terminal or a pipe may know ASCII alone; what it cannot show is written as \xNN, not refused.
+    # The output may support only ASCII; other characters are written as \\xNN instead of failing.
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
 
 
 def short(number: float) -> str:
-    """A number in at most six characters: `950`, `12,034`, `1.23M`; below ten with a decimal, when it has one."""
+    """A number in at most six characters: `950`, `12,034`, `1.23M`; below ten with one decimal, if it has any."""
     if abs(number) < 9.95 and number != int(number):
         return f"{number:.1f}"
     if abs(number) < 99_999.5:
@@ -153,19 +153,19 @@ def short(number: float) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    """A text in this many characters; what does not fit is an ellipsis."""
+    """A text cut to this many characters, with an ellipsis."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"[:width]
 
 
 class Progress:
-    """Counts what is done, and shows it if the standard error is a terminal. The end of a `with` block removes the line."""
+    """Counts progress, and shows it if the standard error is a terminal. The end of the `with` block removes the line."""
 
     def __init__(self, label: str, total: int | None = None) -> None:
         self._label, self._total = label, total
         self._is_shown = sys.stderr.isatty()
         self._begun = monotonic()
         self._drawn = self._begun
-        """Work that takes less than one interval shows nothing."""
+        """Operations shorter than one interval show nothing."""
         self.done = 0
 
     def __enter__(self) -> Self:
@@ -177,12 +177,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since the start."""
         return (monotonic() - self._begun) / SECOND
 
     @property
     def rate(self) -> float:
-        """Done in a second, on average."""
+        """The average number per second."""
         return self.done / max(self.seconds, 1e-6)
 
     def reach(self, done: int, total: int) -> None:
@@ -191,7 +191,7 @@ class Progress:
         self.advance(done - self.done)
 
     def advance(self, count: int) -> None:
-        """This many more are done."""
+        """Add this many."""
         self.done += count
         now = monotonic()
         if self._is_shown and now - self._drawn >= INTERVAL:
@@ -201,7 +201,7 @@ class Progress:
 
 
 def progress_line(label: str, done: int, total: int | None, seconds: float, width: int) -> str:
-    """The line as it is drawn, in at most this many characters: the bar goes first when there is no room."""
+    """The progress line in at most this many characters: the bar is dropped first if there is no room."""
     rate = done / max(seconds, 1e-6)
     if not total:
         return f"{label}  {done:,}  {short(rate)}/s"[:width]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """What, where to, and what goes with every message."""
+    """Add the topic, the data, and the options of all messages."""
     parser.add_argument("topic", metavar="TOPIC")
     add_source(parser)
     parser.add_argument(
@@ -35,7 +35,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    """Check first: a wrong call opens nothing."""
+    """Check before connecting: an invalid call opens nothing."""
     check_source(found)
 
     async def work(pubsub: PubSub) -> int:

@@ -1,4 +1,4 @@
-"""`penstock pull`: messages of a subscription, those that wait or, with `--follow`, all that come."""
+"""`penstock pull`: receive waiting messages of a subscription or, with `--follow`, all that arrive."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """How many, for how long, and what becomes of them."""
     parser.add_argument("subscription", metavar="SUBSCRIPTION")
     ways = add_consumption(parser)
-    ways.add_argument("--peek", action="store_true", help="show the next messages without taking them")
+    ways.add_argument("--peek", action="store_true", help="show the next messages without leasing them")
     add_format(parser)
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """A message is acked when it has been shown."""
+    """Ack each message after showing it."""
 
     async def work(pubsub: PubSub) -> int:
         subscription = pubsub.subscription(found.subscription)
@@ -52,7 +51,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 async def _pull(pubsub: PubSub, subscription: Subscription, found: argparse.Namespace, most: int, printer: Printer) -> int:
-    """Take up to this many; waits for the first alone. Returns how many came."""
+    """Lease at most this many; wait only for the first. Returns how many arrived."""
     done = 0
     while done < most:
         wait = 0 if done else found.wait

@@ -31,28 +31,28 @@ KINDS = ("text", "json", "bytes")
 
 
 def configure(parser: Parser) -> None:
-    """Thirteen commands of its own."""
+    """Add thirteen sub-commands."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create a work queue", run_create)
     update = verbs.add("update", "change settings of a work queue; the others stay", run_update)
-    listing = verbs.add("list", "list every work queue with what is in it", run_list)
+    listing = verbs.add("list", "list the work queues with their numbers", run_list)
     show = verbs.add("show", "show the settings of a work queue", run_show)
     stats = verbs.add("stats", "show the state of a work queue in numbers", run_stats)
-    consumers = verbs.add("consumers", "list who consumes a work queue and what each holds", run_consumers)
-    publish = verbs.add("publish", "add messages to a work queue", run_publish)
-    consume = verbs.add("consume", "take messages from a work queue, once or as they come", run_consume)
-    peek = verbs.add("peek", "show the message that would be consumed next, and take nothing", run_peek)
-    purge = verbs.add("purge", "remove everything that waits in a work queue", run_purge)
+    consumers = verbs.add("consumers", "list the consumers of a work queue and what each holds", run_consumers)
+    publish = verbs.add("publish", "publish messages to a work queue", run_publish)
+    consume = verbs.add("consume", "consume messages of a work queue, once or as they arrive", run_consume)
+    peek = verbs.add("peek", "show the message that would be consumed next, without leasing it", run_peek)
+    purge = verbs.add("purge", "remove all messages of a work queue that are not leased", run_purge)
     for child in (create, update, show, stats, consumers, publish, consume, peek, purge):
         child.add_argument("name", metavar="NAME")
     pause = verbs.add("pause", "pause delivery", run_pause)
     resume = verbs.add("resume", "resume delivery", run_resume)
-    delete = verbs.add("delete", "delete work queues with everything in them, their dead letters too", run_delete)
+    delete = verbs.add("delete", "delete work queues with their messages and dead letters", run_delete)
     for child in (pause, resume, delete):
         child.add_argument("names", metavar="NAME", nargs="+")
     for child in (create, update):
         _add_settings(child)
-    add_removal(update, "--no-ttl", "messages wait forever")
+    add_removal(update, "--no-ttl", "messages do not expire")
     add_removal(update, "--no-backoff", "a failed message is redelivered at once")
     add_exist_ok(create, "queue")
     _add_terms(publish)
@@ -68,11 +68,11 @@ def configure(parser: Parser) -> None:
 def _add_settings(parser: Parser) -> None:
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 30s)")
     parser.add_argument(
-        "--max-retries", type=whole(0, 1_000_000), metavar="N", help="retries before a message is a dead letter (default: 3)"
+        "--max-retries", type=whole(0, 1_000_000), metavar="N", help="retries before a message is dead-lettered (default: 3)"
     )
     add_backoff(parser)
     parser.add_argument("--ttl", type=duration, metavar="DURATION", help="how long a message may wait (default: forever)")
-    parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="of messages that have none of their own (default: 5)")
+    parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="the priority of messages without one (default: 5)")
     parser.add_argument("--prefetch", type=whole(1), metavar="N", help="messages that a consumer may hold (default: 10)")
     parser.add_argument("--max-depth", type=whole(1), metavar="N", help="messages that the queue holds (default: 100000)")
     parser.add_argument(
@@ -80,12 +80,12 @@ def _add_settings(parser: Parser) -> None:
         choices=["reject", "discard", "spill"],
         help="beyond --max-depth: refuse, drop, or spill (default: reject)",
     )
-    parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="dead letters kept; 0: none (default: 10000)")
+    parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="dead letters to keep; 0: none (default: 10000)")
 
 
 def _add_terms(parser: Parser) -> None:
     add_source(parser)
-    parser.add_argument("--type", choices=KINDS, default="text", help="what the payload is (default: text)")
+    parser.add_argument("--type", choices=KINDS, default="text", help="the type of the payload (default: text)")
     parser.add_argument(
         "--header",
         type=pair,
@@ -97,11 +97,11 @@ def _add_terms(parser: Parser) -> None:
     parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="0 to 9, 9 is consumed first (default: the queue's)")
     parser.add_argument("--delay", type=duration, metavar="DURATION", help="deliver it after this time")
     parser.add_argument("--ttl", type=duration, metavar="DURATION", help="deliver it before this time (default: the queue's)")
-    parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="of these messages (default: the queue's)")
+    parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="for these messages (default: the queue's)")
 
 
 def run_create(found: argparse.Namespace) -> int:
-    """With the settings that were given, and defaults for the rest."""
+    """Create it with the given settings, and defaults for the others."""
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
@@ -117,7 +117,7 @@ def run_create(found: argparse.Namespace) -> int:
 
 
 def run_update(found: argparse.Namespace) -> int:
-    """Only what is given changes."""
+    """Change only the given settings."""
     check_removal(found, "no_ttl", "ttl")
     check_removal(found, "no_backoff", "min_backoff", "max_backoff")
 
@@ -138,7 +138,7 @@ def run_update(found: argparse.Namespace) -> int:
 
 
 def _settings(found: argparse.Namespace, there: penstock.QueueConfig | None = None) -> dict[str, Any]:
-    """The settings that are given; of a policy that is given in part, the rest is as it is `there`."""
+    """The given settings; a partly given policy is completed from the existing one."""
     given: dict[str, Any] = {
         "ack_deadline_secs": found.ack_deadline,
         "max_retries": found.max_retries,
@@ -156,7 +156,7 @@ def _settings(found: argparse.Namespace, there: penstock.QueueConfig | None = No
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """With what waits, is worked on and is dead in each."""
+    """List queues with their ready, leased and dead messages."""
 
     async def work(pubsub: PubSub) -> int:
         queues = (await pubsub.overview()).queues
@@ -178,14 +178,14 @@ def run_list(found: argparse.Namespace) -> int:
             ]
             say(table([["NAME", "DEPTH", "DELAYED", "IN FLIGHT", "DEAD", "CONSUMERS", "OLDEST", "STATE"], *rows]))
         else:
-            complain("no queues; `penstock queue create NAME` makes one")
+            complain("no queues; `penstock queue create NAME` creates one")
         return 0
 
     return run(found, work)
 
 
 def run_show(found: argparse.Namespace) -> int:
-    """Every setting, also those that were not given."""
+    """Show all settings, also defaults."""
 
     async def work(pubsub: PubSub) -> int:
         document = {"name": found.name, **asdict(await pubsub.queue(found.name).config())}
@@ -196,7 +196,7 @@ def run_show(found: argparse.Namespace) -> int:
 
 
 def run_stats(found: argparse.Namespace) -> int:
-    """Everything that is counted."""
+    """Show all numbers."""
 
     async def work(pubsub: PubSub) -> int:
         stats = await pubsub.queue(found.name).stats()
@@ -206,7 +206,7 @@ def run_stats(found: argparse.Namespace) -> int:
 
 
 def run_consumers(found: argparse.Namespace) -> int:
-    """Those that hold something, wait for a message, or came before."""
+    """List consumers that hold or wait for messages, or did before."""
 
     async def work(pubsub: PubSub) -> int:
         consumers = await pubsub.queue(found.name).consumers()
@@ -226,7 +226,7 @@ def run_consumers(found: argparse.Namespace) -> int:
             ]
             say(table([["CONSUMER", "CONNECTION", "PREFETCH", "HOLDS", "FOR UP TO"], *rows]))
         else:
-            complain(f"nobody consumes queue {found.name}")
+            complain(f"queue {found.name} has no consumers")
         return 0
 
     return run(found, work)
@@ -238,7 +238,7 @@ def _longest_held(consumer: QueueConsumer, now: datetime) -> str:
 
 
 def run_publish(found: argparse.Namespace) -> int:
-    """Check first: a wrong call opens nothing."""
+    """Check before connecting: an invalid call opens nothing."""
     check_source(found)
     read = _reader(found.type)
 
@@ -260,7 +260,7 @@ def run_publish(found: argparse.Namespace) -> int:
 
 
 def _reader(kind: str) -> Callable[[bytes], Any]:
-    """What makes a payload of data."""
+    """The converter from data to a payload."""
 
     def read_json(data: bytes) -> Any:
         try:
@@ -278,7 +278,7 @@ def _reader(kind: str) -> Callable[[bytes], Any]:
 
 
 def run_consume(found: argparse.Namespace) -> int:
-    """A message is acked when it has been shown."""
+    """Ack each message after showing it."""
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
@@ -297,7 +297,7 @@ def run_consume(found: argparse.Namespace) -> int:
 
 
 async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, show: Callable[[QueueTask], None]) -> int:
-    """Take up to this many; waits for the first alone. Returns how many came."""
+    """Lease at most this many; wait only for the first. Returns how many arrived."""
     from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
     most, done = found.max or 10, 0
@@ -321,7 +321,7 @@ async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, 
 
 
 def run_peek(found: argparse.Namespace) -> int:
-    """Nothing is taken."""
+    """Show without leasing."""
 
     async def work(pubsub: PubSub) -> int:
         message = await pubsub.queue(found.name).peek()
@@ -335,7 +335,7 @@ def run_peek(found: argparse.Namespace) -> int:
 
 
 def run_purge(found: argparse.Namespace) -> int:
-    """What is being worked on stays."""
+    """Leased messages stay."""
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
@@ -353,17 +353,17 @@ def run_purge(found: argparse.Namespace) -> int:
 
 
 def run_pause(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Pause them one by one; an unknown name ends it."""
     return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).pause_delivery()))
 
 
 def run_resume(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Resume them one by one; an unknown name ends it."""
     return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).resume_delivery()))
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """Asks before messages or dead letters are removed. One after the other; an unknown one stops it there."""
+    """Ask before removing messages or dead letters. Delete one by one; an unknown name ends it."""
 
     async def contents(queue: WorkQueue) -> str:
         stats = await queue.stats()

@@ -1,4 +1,4 @@
-"""`penstock restore`: check a backup, and make a data directory of it."""
+"""`penstock restore`: check a backup, and create a data directory from it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from penstock.cli.verify import show_report
 
 
 def configure(parser: Parser) -> None:
-    """The two directories."""
-    parser.add_argument("source", metavar="BACKUP", help="a directory that `penstock backup` made")
+    """Add the two directories."""
+    parser.add_argument("source", metavar="BACKUP", help="a directory that `penstock backup` created")
     parser.add_argument("target", metavar="DIR", help="the new data directory, which must not exist or be empty")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=run)

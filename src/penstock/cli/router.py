@@ -1,4 +1,4 @@
-"""`penstock router …`: run a router, check its configuration, look at one that runs, and give it something to do."""
+"""`penstock router …`: run a router, check its configuration, show its state, and send it test messages."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ CACHE = "router-config.json"
 
 _PREFIX = "router_"
 _HELD_BACK = {"router", "cors_origins", "push_allow", "resp_port", "rpc_port", "public_url", "grpc_port"}
-"""Settings that are of no use here, or have flags with better names."""
+"""Settings that have no effect here, or have flags with better names."""
 
 
 def configure(parser: Parser) -> None:
-    """The verbs."""
     verbs = Verbs(parser)
-    run = verbs.add("run", "take messages from queues and deliver them, until told to stop", run_router)
+    run = verbs.add("run", "take messages from queues and deliver them, until SIGTERM or Ctrl-C", run_router)
     _add_places(run)
     add_flags(
         run,
@@ -50,7 +49,7 @@ def configure(parser: Parser) -> None:
         defaults={"data_dir": f"./{DATA_DIR}", "port": str(PORT), "native_port": "a free one"},
     )
 
-    check = verbs.add("check", "check a configuration, and say what it would change", run_check)
+    check = verbs.add("check", "check a configuration, and show what it would change", run_check)
     _add_places(check)
     check.add_argument("--data-dir", metavar="PATH", type=Path, default=DATA_DIR, help=f"of the router (default: {DATA_DIR})")
     check.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -62,7 +61,7 @@ def _add_places(parser: Parser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--config", metavar="FILE", type=Path, help="the configuration: queues and pools, JSON or TOML")
     group.add_argument(
-        "--config-url", metavar="URL", help=f"where it is fetched, or several with commas (default: {URL_VARIABLE})"
+        "--config-url", metavar="URL", help=f"the URL to fetch it from, or several separated by commas (default: {URL_VARIABLE})"
     )
 
 
@@ -74,7 +73,7 @@ def _places(found: argparse.Namespace) -> list[ConfigSource]:
 
 
 def run_router(found: argparse.Namespace) -> int:
-    """Serve a router, with the ports and the directory of a router where nobody says otherwise."""
+    """Run a router, with a router's defaults for ports and directory."""
     settings, origins = settings_of(found, prefix=_PREFIX)
     places = _places(found)
     own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0, "hub": False}
@@ -86,17 +85,17 @@ def run_router(found: argparse.Namespace) -> int:
     changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
     settings = replace(settings, **changed)  # type: ignore[arg-type]  # by name, and checked when it is built
     if found.config is not None and not (settings.data_dir is not None and ConfigCache(settings.data_dir / CACHE).load()):
-        asyncio.run(_fetch(places, []))  # a wrong file is reported before anything is opened
+        asyncio.run(_fetch(places, []))  # report an invalid file before anything is opened
     return serve(settings, router_leads=True)
 
 
 def run_check(found: argparse.Namespace) -> int:
-    """Say what a configuration holds, and how it differs from the last one of the router."""
+    """Show the content of a configuration, and its differences from the router's last one."""
     places = _places(found)
     passed_over: list[str] = []
     new = merge(asyncio.run(_fetch(places, passed_over)))
     for key in passed_over:
-        complain(f"{key} is not known and is passed over")
+        complain(f"{key} is unknown and ignored")
     asyncio.run(_check_queues(new))
     known = ConfigCache(found.data_dir / CACHE).load()
     old = merge(known.values()) if known else None
@@ -109,11 +108,11 @@ def run_check(found: argparse.Namespace) -> int:
     say(_queues(new))
     say("")
     if old is None:
-        say(f"the configuration is right; no router has run in {found.data_dir}, so all of it would be new")
+        say(f"the configuration is valid; no router has run in {found.data_dir}, so all of it would be new")
     elif not lines:
-        say("the configuration is right, and nothing would change")
+        say("the configuration is valid, and nothing would change")
     else:
-        say("the configuration is right; it would change:")
+        say("the configuration is valid; it would change:")
         for line in lines:
             say(f"  {line}")
     return 0
@@ -125,25 +124,25 @@ async def _fetch(places: list[ConfigSource], passed_over: list[str]) -> list[Rou
         try:
             found.append(await place.fetch(passed_over))
         except PenstockError as error:
-            # A file that is not there was named wrongly; an endpoint that does not answer may later.
+            # A missing file is a wrong name; an endpoint that does not answer may answer later.
             kind = InvalidArgument if isinstance(place, ConfigFile) else type(error)
             raise kind(f"{place.name}: {error}", hint=error.hint) from None
     return found
 
 
 class _AnyQueues:
-    """Any queue of Penstock is one: whether it is there is known when the router runs."""
+    """Accepts any queue of Penstock: whether it exists is known when the router runs."""
 
     def open(self, *_: object) -> NoReturn:
         raise _Openable
 
 
 class _Openable(Exception):
-    """The URI is that of a queue."""
+    """The URI names a queue."""
 
 
 async def _check_queues(config: RouterConfig) -> None:
-    """Refuse URIs that name no queue, all of them at once. Nothing is connected to."""
+    """Refuse URIs that name no queue, all at once. It connects to nothing."""
     context = SourceContext(environment=os.environ, clock=SystemClock(), local=_AnyQueues(), remote=_AnyQueues())
     wrong: list[str] = []
     for queue in config.queues:
@@ -175,19 +174,19 @@ SERVER = "http://127.0.0.1:8095"
 SERVER_VARIABLE = "PENSTOCK_ROUTER"
 SECONDS = 30
 START_SECONDS, LOOK_SECONDS = 10, 0.05
-"""How long a router that was just started may take until it listens, and how often to look."""
+"""How long a new router may take until it listens, and how often to check."""
 WELL = "HEALTHY"
 
 
 def _add_status(verbs: Verbs) -> None:
     """Add `status` and `seed`."""
-    status = verbs.add("status", "show how a router is: its pools, queues, breakers and warnings", run_status)
-    seed = verbs.add("seed", "put messages on a router's queues, to try it out (needs --development there)", run_seed)
+    status = verbs.add("status", "show the state of a router: its pools, queues, breakers and warnings", run_status)
+    seed = verbs.add("seed", "publish test messages to a router's queues (needs --development there)", run_seed)
     for parser in (status, seed):
         parser.add_argument("--json", action="store_true", help="print JSON, for programs")
         parser.add_argument("--server", metavar="URL", help=f"the router's address (default: {SERVER_VARIABLE}, or {SERVER})")
         parser.add_argument(
-            "--token", help=f"the caller's token, if the router asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
+            "--token", help=f"the caller's token, if the router requires one; other users see flags, so prefer {TOKEN_VARIABLE}"
         )
         add_ca(parser)
     seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
@@ -209,7 +208,7 @@ def _add_status(verbs: Verbs) -> None:
 
 
 def run_status(found: argparse.Namespace) -> int:
-    """0 when the router is well, 1 when it is not."""
+    """Exit with 0 if the router is healthy, otherwise with 1."""
     router = _Router(found)
     health = router.get("/monitoring/health")
     pools, queues = router.get("/monitoring/pool-stats"), router.get("/monitoring/queue-stats")
@@ -227,7 +226,7 @@ def run_status(found: argparse.Namespace) -> int:
 
 
 def run_seed(found: argparse.Namespace) -> int:
-    """Say how many messages were sent."""
+    """Print how many messages were sent."""
     asked = {"count": found.count, "queue": found.queue, "endpoint": found.endpoint, "messageGroupMode": found.groups}
     answer = _Router(found).call("POST", "/api/seed/messages", asked, patience=START_SECONDS)
     if found.json:
@@ -283,7 +282,7 @@ def _show_warnings(warnings: Any) -> None:
 
 
 class _Router:
-    """The API of a router that runs."""
+    """The API of a running router."""
 
     def __init__(self, found: argparse.Namespace) -> None:
         self._url = found.server or os.environ.get(SERVER_VARIABLE) or SERVER
@@ -296,7 +295,7 @@ class _Router:
             is_whole = self._parts.scheme in {"http", "https"} and bool(self._parts.hostname) and self._parts.port != 0
         except ValueError:
             is_whole = False
-        self._url = shown_uri(self._url)  # from here on it is only shown
+        self._url = shown_uri(self._url)  # from here on it is only displayed
         if not is_whole:
             raise InvalidArgument.of("--server", self._url, f"an address such as {SERVER}")
 
@@ -304,7 +303,7 @@ class _Router:
         return self.call("GET", path)
 
     def call(self, method: str, path: str, asked: object = None, *, patience: float = 0) -> Any:
-        """Ask the router, for `patience` seconds if nothing listens yet; returns what its JSON says."""
+        """Call the router, for `patience` seconds if nothing listens yet; returns its JSON."""
         body = None if asked is None else json.dumps(asked).encode()
         headers = {**self._headers, **({} if body is None else {"Content-Type": "application/json"})}
         host, port = self._parts.hostname or "", self._parts.port
@@ -331,7 +330,7 @@ class _Router:
         try:
             return json.loads(content)
         except ValueError:
-            raise FailedPrecondition(f"what answers at {self._url} is no router", hint="name the router's own address") from None
+            raise FailedPrecondition(f"{self._url} is not a router", hint="name the router's own address") from None
 
     def _refused(self, method: str, path: str, status: int, content: bytes) -> PenstockError:
         said, reason = content.decode("utf-8", "replace")[:500], ""
@@ -340,11 +339,11 @@ class _Router:
             found = found if "message" in found else found["error"]
             said, reason = found["message"], found.get("reason", "")
         except (ValueError, KeyError, TypeError):
-            pass  # something else than a router answers
+            pass  # not an answer of a router
         if status == 401:
             return _hinted(Unauthenticated(said.rpartition("authenticated: ")[2]), f"give --token, or set {TOKEN_VARIABLE}")
         if status == 403:
-            return FailedPrecondition(f"the router refuses: {said}", hint="use a token that may")
+            return FailedPrecondition(f"the router refuses: {said}", hint="use a token with this permission")
         if status == 404 and path.startswith("/api/") and reason == "no_such_path":
             return _hinted(NotFound(f"seeds at {self._url}"), "start the router with --development")
         if status == 404 and reason.endswith("not_found"):
@@ -364,6 +363,6 @@ def _is_connected(connection: HTTPConnection) -> bool:
 
 
 def _hinted(error: PenstockError, hint: str) -> PenstockError:
-    """An error with advice that fits a router."""
+    """An error with a hint for routers."""
     error.hint = hint
     return error

@@ -12,7 +12,7 @@ from penstock.extras import how_to_install
 
 
 def configure(parser: Parser) -> None:
-    """A flag for every setting."""
+    """Add a flag for every setting."""
     add_flags(parser)
     parser.set_defaults(run=run)
 
@@ -35,5 +35,5 @@ def serve(settings: Settings, *, router_leads: bool = False) -> int:
         if missing in {"", "penstock"}:
             raise
         raise FailedPrecondition(
-            f"the {extra} needs the library {missing}", hint=f"install what it needs: {how_to_install(extra)}"
+            f"the {extra} needs the library {missing}", hint=f"install it: {how_to_install(extra)}"
         ) from None

@@ -1,7 +1,7 @@
-"""The broker that a command talks to: a server, or a data directory that no server has open.
+"""The broker of a command: a server, or a data directory that no server has open.
 
-What the flags and the environment say becomes a `Target`; `run` opens it, gives the client to the command's work, and closes it
-whatever happens. Errors that only a command line can have are worded here.
+Flags and environment become a `Target`; `run` opens it, passes the client to the command's work, and closes it in any case.
+Errors that are specific to the command line are worded here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DATA_DIR_VARIABLE = "PENSTOCK_DATA_DIR"
 PROJECT_VARIABLE = "PENSTOCK_PROJECT"
 CA_VARIABLE = "PENSTOCK_CA"
 
-TOKEN_HELP = f"the caller's token, if the server asks for one; other users see flags, so prefer {TOKEN_VARIABLE}"
+TOKEN_HELP = f"the caller's token, if the server requires one; other users see flags, so prefer {TOKEN_VARIABLE}"
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8085
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
@@ -56,46 +56,46 @@ SHOWN_NAMES = 5
 
 T = TypeVar("T")
 Work = Callable[["PubSub"], Awaitable[int]]
-"""What a command does with an open client; returns the exit code."""
+"""The work of a command with an open client; returns the exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the broker is: `server` or `data_dir`, never both."""
+    """The place of the broker: either `server` or `data_dir`."""
 
     server: str | None = None
     data_dir: str | None = None
     token: str | None = None
     project: str | None = None
     ca: str | None = None
-    """A file with certificates that are trusted beside those of the system."""
+    """A file with certificates to trust beside those of the system."""
 
     def client(self) -> PubSub:
-        """A client of it, not yet open."""
+        """A client of it, not open yet."""
         from penstock.client.pubsub import PubSub  # noqa: PLC0415  # `--help` and a wrong call need no client
 
         self.check_directory()
         return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir, tls=self.tls())
 
     def tls(self) -> ssl.SSLContext | None:
-        """What a client trusts; None for what the system does."""
+        """The certificates to trust; None for those of the system."""
         return None if self.ca is None else trusting(self.ca)
 
     def check_directory(self) -> None:
-        """Raise if a data directory is meant that is not there."""
+        """Raise if the data directory does not exist."""
         if self.data_dir is not None and not Path(self.data_dir).is_dir():
             raise InvalidArgument.of(
                 "the data directory",
                 self.data_dir,
                 "a directory that exists",
-                hint="make it, or let a server do it: penstock serve --data-dir DIR",
+                hint="create it, or let a server create it: penstock serve --data-dir DIR",
             )
 
 
 def add_target(
     parser: argparse.ArgumentParser, *aliases: str, data_dir: str = "a data directory that no server has open"
 ) -> None:
-    """Add the flags that say which broker is meant, and `--json`. `aliases` are other names for `--server`."""
+    """Add the flags that choose the broker, and `--json`. `aliases` are other names for `--server`."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     group = parser.add_argument_group("where the messages are")
     place = group.add_mutually_exclusive_group()
@@ -111,7 +111,7 @@ def add_target(
 
 
 def add_server(place: argparse.ArgumentParser | argparse._ArgumentGroup, *aliases: str) -> None:
-    """Add the two ways to name a server, one of which can be given. `aliases` are other names for `--server`."""
+    """Add the two ways to name a server, of which one may be given. `aliases` are other names for `--server`."""
     place.add_argument(
         "--server",
         *aliases,
@@ -133,20 +133,20 @@ def add_ca(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """What a client trusts that trusts the certificates in a file, too."""
+    """An SSL context that also trusts the certificates in a file."""
     context = ssl.create_default_context()
     try:
         context.load_verify_locations(cafile=ca)
     except OSError as error:  # ssl.SSLError is one
-        problem = "no certificate in PEM is in it" if isinstance(error, ssl.SSLError) else error.strerror
+        problem = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise InvalidArgument.of("the CA", ca, f"a file with certificates in PEM ({problem})") from None
     return context
 
 
 def server_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target | None:
-    """The server that is meant; None if none is named. A flag wins, then PENSTOCK_SERVER, then the context in use.
+    """The chosen server; None if none is named. A flag has precedence, then PENSTOCK_SERVER, then the context in use.
 
-    The token of a context is for its server: it wins over PENSTOCK_TOKEN, which may be for another one.
+    The token of a context belongs to its server: it has precedence over PENSTOCK_TOKEN, which may be for another one.
     """
     context = None
     server = found.server
@@ -169,7 +169,7 @@ def server_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target |
 
 
 def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
-    """The broker that is meant. A flag wins; then PENSTOCK_SERVER; PENSTOCK_DATA_DIR; the context in use; whatever is here."""
+    """The chosen broker: by flag, PENSTOCK_SERVER, PENSTOCK_DATA_DIR, the context in use, or what is here, in this order."""
     data_dir = found.data_dir
     if data_dir is None and found.server is None and found.context is None and not environ.get(SERVER_VARIABLE):
         data_dir = environ.get(DATA_DIR_VARIABLE) or None
@@ -181,15 +181,15 @@ def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
     if server is not None:
         return server
     if found.token is not None:
-        raise InvalidArgument("--token is for a server, and none is meant here", hint="leave it out, or name a --server")
+        raise InvalidArgument("--token is for a server, and this is a data directory", hint="leave it out, or name a --server")
     return Target(data_dir=data_dir, project=found.project or environ.get(PROJECT_VARIABLE) or None)
 
 
 def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False, target: Target | None = None) -> int:
-    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it cleanly.
+    """Run a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it cleanly.
 
-    `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load. `target` is the broker, if
-    the caller knows it already.
+    `is_heavy`: it may process many messages, so a faster event loop is worth its loading time. `target` is the broker, if the
+    caller knows it.
     """
     target = target or target_of(found, os.environ)
     with asyncio.Runner(loop_factory=_faster_loop() if is_heavy else None) as runner:
@@ -197,17 +197,17 @@ def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False, target
 
 
 async def _suggesting(pubsub: PubSub, work: Work) -> int:
-    """Do a command's work; an error about a name that does not exist suggests one that does."""
+    """Run a command's work; errors about unknown names suggest a known one."""
     try:
         return await work(pubsub)
     except (TopicNotFound, SubscriptionNotFound, QueueNotFound, SnapshotNotFound) as error:
-        with suppress(PenstockError):  # a token may not be allowed to list names, and the first error is the one that counts
+        with suppress(PenstockError):  # a token may not be allowed to list names, and the first error is the relevant one
             error.hint = await _names_nearby(pubsub, error) or error.hint
         raise
 
 
 async def _names_nearby(pubsub: PubSub, error: NotFound) -> str | None:
-    """What to type instead of a name that does not exist."""
+    """Suggestions for a name that does not exist."""
     name = str(error.name)
     topics, subscriptions, queues, snapshots = await asyncio.gather(
         pubsub.topics(), pubsub.subscriptions(), pubsub.queues(), pubsub.snapshots()
@@ -233,7 +233,7 @@ async def _names_nearby(pubsub: PubSub, error: NotFound) -> str | None:
 
 
 async def made(create: Callable[..., Awaitable[object]], *, exist_ok: bool) -> bool:
-    """Create something; False when it exists already, which is an error unless that is allowed and it has these settings."""
+    """Create something; False if it exists, which is an error unless it is allowed and the settings are equal."""
     try:
         await create()
     except AlreadyExists as error:
@@ -251,14 +251,12 @@ async def made(create: Callable[..., Awaitable[object]], *, exist_ok: bool) -> b
 
 
 def add_exist_ok(parser: argparse.ArgumentParser, noun: str) -> None:
-    """`--exist-ok` of a command that creates something."""
-    parser.add_argument(
-        "--exist-ok", action="store_true", help=f"no error for a {noun} that exists already with the settings that are given"
-    )
+    """Add `--exist-ok` to a command that creates something."""
+    parser.add_argument("--exist-ok", action="store_true", help=f"no error if the {noun} exists with the given settings")
 
 
 async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awaitable[object]]) -> int:
-    """Do something to each of the names, and say so: `done` is as in 'deleted topic'. An error stops it there."""
+    """Do something to each of the names, and print it: `done` is as in 'deleted topic'. An error ends it."""
     names: list[str] = []
     try:
         for name in found.names:
@@ -273,7 +271,7 @@ async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awa
 
 
 def describe(found: argparse.Namespace, document: object, values: Mapping[str, object]) -> int:
-    """Show one thing: its document to programs, its values to people."""
+    """Show one resource: as JSON for programs, or as lines of values."""
     if found.json:
         say_json(document)
     else:
@@ -282,7 +280,7 @@ def describe(found: argparse.Namespace, document: object, values: Mapping[str, o
 
 
 async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Callable[[T], Awaitable[int]]) -> int:
-    """Do some work with a client that is made and opened for it, until the work is done or SIGTERM ends it."""
+    """Run something with a client that is created and opened for it, until it ends or SIGTERM arrives."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     is_told_to_end = False
@@ -305,7 +303,7 @@ async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Calla
 
 
 def with_cli_hint(error: PenstockError) -> PenstockError:
-    """The same error, with what to do about it on a command line."""
+    """The same error, with a hint for the command line."""
     match error:
         case DataDirectoryInUse():
             error.hint = f"a server runs on it: name that server with --server URL, or set {SERVER_VARIABLE}"
@@ -317,7 +315,7 @@ def with_cli_hint(error: PenstockError) -> PenstockError:
 
 
 def _here() -> tuple[str | None, str | None]:
-    """(server, data directory) of a call that names neither: the usual server if one runs, or the usual directory."""
+    """(server, data directory) of a call that names neither: the default server if one runs, or the default directory."""
     try:
         socket.create_connection((DEFAULT_HOST, DEFAULT_PORT), PROBE_SECONDS).close()
     except OSError as error:
@@ -331,7 +329,7 @@ def _here() -> tuple[str | None, str | None]:
 
 
 def _faster_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Makes one, where it is installed."""
+    """A faster event loop, if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  # an extra
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Settings on the command line: a flag for every option, made from the one table, and reading them all."""
+"""Settings on the command line: a flag for every option, made from the one table, and the function that reads them all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.config import OPTIONS, Settings, find_file, load
 from penstock.config.settings import Option
 
 FILE = "settings file"
-"""Where argparse keeps the name of the file of settings."""
+"""The attribute of argparse for the name of the settings file."""
 
 
 def add_flags(
@@ -21,10 +21,10 @@ def add_flags(
     prefix: str = "",
     defaults: Mapping[str, str] | None = None,
 ) -> None:
-    """Add the flags of these options, of all when none are named, and one for the file of settings.
+    """Add the flags of these options, of all if none are named, and one for the file of settings.
 
-    `prefix` is what a command need not say: the options of the router lose their `router_` in its own commands. `defaults` are
-    shown where a command's own differ.
+    `prefix` is what a command omits: the options of the router lose their `router_` in its own commands. `defaults` are those of
+    a command that differ.
     """
     parser.add_argument(
         file_flag, dest=FILE, metavar="FILE", help="a TOML file of settings (default: penstock.toml here, if it exists)"
@@ -49,7 +49,7 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str, shown_d
 
 
 def _dest(option: Option) -> str:
-    """Where argparse keeps a setting: apart from a command's own arguments, one of which may have the same name."""
+    """The attribute of argparse for a setting: separate from a command's own arguments, which may have the same name."""
     return f"setting {option.name}"
 
 
@@ -60,5 +60,5 @@ def settings_of(found: argparse.Namespace, *, prefix: str = "") -> tuple[Setting
 
 
 def _text(value: object) -> object:
-    """A flag given several times is the list of all; each may itself be a list."""
+    """Join a flag that is given several times; each may itself be a list."""
     return ",".join(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""`penstock snapshot create|list|delete`: positions of subscriptions under names, to come back to."""
+"""`penstock snapshot create|list|delete`: named positions of subscriptions, for a seek."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """Three commands of its own."""
+    """Add three sub-commands."""
     verbs = Verbs(parser)
-    create = verbs.add("create", "keep a subscription's position under a name", run_create)
+    create = verbs.add("create", "save a subscription's position under a name", run_create)
     create.add_argument("name", metavar="NAME")
     create.add_argument("--subscription", required=True, metavar="SUBSCRIPTION", help="whose position")
     delete = verbs.add("delete", "forget snapshots", run_delete)
     delete.add_argument("names", metavar="NAME", nargs="+")
-    for child in (create, verbs.add("list", "list every snapshot", run_list), delete):
+    for child in (create, verbs.add("list", "list the snapshots", run_list), delete):
         add_target(child)
 
 
 def run_create(found: argparse.Namespace) -> int:
-    """`penstock subscription seek --snapshot` comes back to it."""
+    """Create it; `penstock subscription seek --snapshot` returns to it."""
 
     async def work(pubsub: PubSub) -> int:
         made = await pubsub.subscription(found.subscription).create_snapshot(found.name)
@@ -40,7 +40,7 @@ def run_create(found: argparse.Namespace) -> int:
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """With the topic that each is of, and how long it is kept."""
+    """List them with their topics and expiry."""
 
     async def work(pubsub: PubSub) -> int:
         snapshots = await pubsub.snapshots()
@@ -50,12 +50,12 @@ def run_list(found: argparse.Namespace) -> int:
             rows = [[one.name, one.topic or "(deleted)", when(one.created), text_of(one.expires)] for one in snapshots]
             say(table([["NAME", "TOPIC", "CREATED", "EXPIRES"], *rows]))
         else:
-            complain("no snapshots; `penstock snapshot create NAME --subscription NAME` makes one")
+            complain("no snapshots; `penstock snapshot create NAME --subscription NAME` creates one")
         return 0
 
     return run(found, work)
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Delete one by one; an unknown name ends it."""
     return run(found, lambda pubsub: on_each(found, "deleted snapshot", pubsub.delete_snapshot))

@@ -1,4 +1,4 @@
-"""`penstock status`: one screen with what runs, whether it is well, what waits, and what needs attention."""
+"""`penstock status`: one screen with what runs, its health, what waits, and what needs attention."""
 
 from __future__ import annotations
 
@@ -32,21 +32,19 @@ ROWS = 10
 
 
 def configure(parser: Parser) -> None:
-    """How much is shown."""
-    parser.add_argument(
-        "--limit", type=whole(1), default=ROWS, metavar="N", help=f"how many rows of each table (default: {ROWS})"
-    )
+    """Add the flag for the number of rows."""
+    parser.add_argument("--limit", type=whole(1), default=ROWS, metavar="N", help=f"rows of each table (default: {ROWS})")
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """1 if the server is failing, else 0."""
+    """Exit with 1 if the server is failing, otherwise with 0."""
     target = target_of(found, os.environ)
 
     async def work(pubsub: PubSub) -> int:
         info, overview = await asyncio.gather(pubsub.info(), pubsub.overview())
-        # The same judgement as the first page of the console.
+        # The same assessment as on the first page of the console.
         page = await asyncio.to_thread(_page, target) if target.server is not None else None
         if found.json:
             judged = {} if page is None else {key: page[key] for key in ("status", "attention", "totals", "server")}

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """Nine commands of its own."""
+    """Add nine sub-commands."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create a subscription, which receives what is published from now on", run_create)
     create.add_argument("name", metavar="NAME")
-    create.add_argument("--topic", required=True, metavar="TOPIC", help="what it receives")
-    create.add_argument("--ordering", action="store_true", help="messages of one ordering key come one at a time, in order")
+    create.add_argument("--topic", required=True, metavar="TOPIC", help="the topic that it receives")
+    create.add_argument("--ordering", action="store_true", help="deliver messages of one ordering key one at a time, in order")
     create.add_argument("--filter", metavar="EXPRESSION", help="only messages whose attributes match; it cannot be changed later")
     add_exist_ok(create, "subscription")
     update = verbs.add("update", "change options of a subscription; the others stay", run_update)
@@ -46,18 +46,18 @@ def configure(parser: Parser) -> None:
     for child in (create, update):
         _add_options(child)
     add_removal(update, "--no-backoff", "a failed message is redelivered at once")
-    add_removal(update, "--no-dead-letters", "messages are redelivered however often they failed")
-    listing = verbs.add("list", "list every subscription with its backlog", run_list)
+    add_removal(update, "--no-dead-letters", "failed messages are redelivered without limit")
+    listing = verbs.add("list", "list the subscriptions with their backlogs", run_list)
     listing.add_argument("--topic", metavar="TOPIC", help="only those of this topic")
     show = verbs.add("show", "show the settings of a subscription", run_show)
     stats = verbs.add("stats", "show the state of a subscription in numbers", run_stats)
-    seek = verbs.add("seek", "move a subscription: what lies before the place is settled, the rest is delivered", run_seek)
+    seek = verbs.add("seek", "move a subscription: messages before the position are settled, the others are delivered", run_seek)
     for child in (show, stats, seek):
         child.add_argument("name", metavar="NAME")
     _add_places(seek)
     pause = verbs.add("pause", "pause delivery", run_pause)
     resume = verbs.add("resume", "resume delivery", run_resume)
-    delete = verbs.add("delete", "delete subscriptions with everything in them", run_delete)
+    delete = verbs.add("delete", "delete subscriptions with their messages", run_delete)
     for child in (pause, resume, delete):
         child.add_argument("names", metavar="NAME", nargs="+")
     add_yes(delete)
@@ -68,14 +68,14 @@ def configure(parser: Parser) -> None:
 def _add_options(parser: Parser) -> None:
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 10s)")
     add_backoff(parser)
-    parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="where a message goes that failed too often")
+    parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="the topic for messages that failed too often")
     parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after N deliveries (default: 5)")
     parser.add_argument(
         "--exactly-once",
         action=argparse.BooleanOptionalAction,
         help="acks are confirmed when durable, and refused when late (default: no)",
     )
-    parser.add_argument("--retention", type=duration, metavar="DURATION", help="how long unacked messages stay (default: 7d)")
+    parser.add_argument("--retention", type=duration, metavar="DURATION", help="how long unacked messages are kept (default: 7d)")
     parser.add_argument(
         "--retain-acked",
         action=argparse.BooleanOptionalAction,
@@ -84,22 +84,22 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument("--max-messages", type=whole(1), metavar="N", help="room for unacked messages (default: 10000)")
     parser.add_argument("--max-bytes", type=size, metavar="SIZE", help="room for unacked bytes (default: 100MiB)")
     parser.add_argument(
-        "--overflow", choices=["discard", "reject", "spill"], help="beyond it: drop, refuse the publish, or keep on disk alone"
+        "--overflow", choices=["discard", "reject", "spill"], help="beyond it: drop, refuse the publish, or keep only on disk"
     )
 
 
 def _add_places(parser: Parser) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--time", type=instant, metavar="TIME", help="to what was published then, as in 2026-01-31T12:00:00Z")
-    place.add_argument("--ago", type=duration, metavar="DURATION", help="to what was published this long ago, as in 30m")
-    place.add_argument("--offset", type=whole(0), metavar="N", help="to a place in the topic's log")
-    place.add_argument("--snapshot", metavar="SNAPSHOT", help="to a position that was kept")
-    place.add_argument("--start", action="store_true", help="to the oldest message that is still there")
-    place.add_argument("--end", action="store_true", help="past everything that is there: settle it all")
+    place.add_argument("--time", type=instant, metavar="TIME", help="to messages from that time, as in 2026-01-31T12:00:00Z")
+    place.add_argument("--ago", type=duration, metavar="DURATION", help="to messages from this long ago, as in 30m")
+    place.add_argument("--offset", type=whole(0), metavar="N", help="to an offset in the topic's log")
+    place.add_argument("--snapshot", metavar="SNAPSHOT", help="to a snapshot")
+    place.add_argument("--start", action="store_true", help="to the oldest stored message")
+    place.add_argument("--end", action="store_true", help="past the newest message: settle everything")
 
 
 def run_create(found: argparse.Namespace) -> int:
-    """With the settings that were given, and defaults for the rest."""
+    """Create it with the given options, and defaults for the others."""
 
     async def work(pubsub: PubSub) -> int:
         subscription = pubsub.subscription(found.name, topic=found.topic)
@@ -116,7 +116,7 @@ def run_create(found: argparse.Namespace) -> int:
 
 
 def run_update(found: argparse.Namespace) -> int:
-    """Only what is given changes."""
+    """Change only the given options."""
     check_removal(found, "no_backoff", "min_backoff", "max_backoff")
     check_removal(found, "no_dead_letters", "dead_letter_topic", "max_attempts")
 
@@ -138,7 +138,7 @@ def run_update(found: argparse.Namespace) -> int:
 
 
 def _options(found: argparse.Namespace, there: penstock.SubscriptionOptions | None = None) -> dict[str, Any]:
-    """The options that are given; of a policy that is given in part, the rest is as it is `there`."""
+    """The given options; a partly given policy is completed from the existing one."""
     retry, dead = (None, None) if there is None else (there.retry_policy, there.dead_letter_policy)
     given: dict[str, Any] = {
         "ack_deadline_seconds": found.ack_deadline,
@@ -162,7 +162,7 @@ def _options(found: argparse.Namespace, there: penstock.SubscriptionOptions | No
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """With what waits in each."""
+    """List them with their backlogs."""
 
     async def work(pubsub: PubSub) -> int:
         listed = [one for one in (await pubsub.overview()).subscriptions if found.topic in {None, one.topic}]
@@ -183,14 +183,14 @@ def run_list(found: argparse.Namespace) -> int:
             ]
             say(table([["NAME", "TOPIC", "BACKLOG", "DELAYED", "IN FLIGHT", "OLDEST", "STATE"], *rows]))
         else:
-            complain("no subscriptions; `penstock subscription create NAME --topic TOPIC` makes one")
+            complain("no subscriptions; `penstock subscription create NAME --topic TOPIC` creates one")
         return 0
 
     return run(found, work)
 
 
 def run_show(found: argparse.Namespace) -> int:
-    """Every setting, also those that were not given."""
+    """Show all settings, also defaults."""
 
     async def work(pubsub: PubSub) -> int:
         document = _document(await pubsub.subscription(found.name).metadata())
@@ -200,7 +200,7 @@ def run_show(found: argparse.Namespace) -> int:
 
 
 def run_stats(found: argparse.Namespace) -> int:
-    """Everything that is counted."""
+    """Show all numbers."""
 
     async def work(pubsub: PubSub) -> int:
         stats = await pubsub.subscription(found.name).stats()
@@ -210,7 +210,7 @@ def run_stats(found: argparse.Namespace) -> int:
 
 
 def run_seek(found: argparse.Namespace) -> int:
-    """Says what is to be delivered afterwards."""
+    """Move it, and print what will be delivered."""
 
     async def work(pubsub: PubSub) -> int:
         subscription = pubsub.subscription(found.name)
@@ -219,7 +219,7 @@ def run_seek(found: argparse.Namespace) -> int:
         if found.start:
             time = to_datetime(0)
         elif found.end:
-            time = now + timedelta(days=1)  # whatever the server's clock says, everything lies before that
+            time = now + timedelta(days=1)  # all messages are before this time, whatever the server's clock
         elif found.ago is not None:
             time = max(now - timedelta(seconds=found.ago), to_datetime(0))
         await subscription.seek(time=time, offset=found.offset, snapshot=found.snapshot)
@@ -234,21 +234,21 @@ def run_seek(found: argparse.Namespace) -> int:
 
 
 def run_pause(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Pause them one by one; an unknown name ends it."""
     return run(
         found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).pause_delivery())
     )
 
 
 def run_resume(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Resume them one by one; an unknown name ends it."""
     return run(
         found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).resume_delivery())
     )
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """Asks before messages are removed. One after the other; an unknown one stops it there."""
+    """Ask before removing messages. Delete one by one; an unknown name ends it."""
 
     async def work(pubsub: PubSub, name: str) -> None:
         subscription = pubsub.subscription(name)
@@ -274,7 +274,7 @@ def _document(metadata: penstock.SubscriptionMetadata) -> dict[str, Any]:
 
 
 def _flat(document: dict[str, Any]) -> dict[str, object]:
-    """Settings within settings by their own names: every name says what it is of."""
+    """Nested settings under names of their own."""
     flat: dict[str, object] = {}
     for name, value in document.items():
         flat |= value if isinstance(value, dict) else {name: value}

@@ -1,4 +1,4 @@
-"""`penstock token create|list|revoke`: who may call a server that asks for tokens. A running server follows within a second."""
+"""`penstock token create|list|revoke`: the tokens of a server. A running server notices changes within a second."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ VERBS = several(choice(*Verb))
 
 
 def configure(parser: Parser) -> None:
-    """Three commands of its own."""
+    """Add three sub-commands."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     create = commands.add_parser(
-        "create", help="make a token; its secret is shown once", description="Make a token. Its secret is shown once."
+        "create", help="create a token; its secret is shown once", description="Create a token. Its secret is shown once."
     )
     create.add_argument("--name", required=True, help="a name for the token, such as its user")
-    create.add_argument("--project", help="the only project it may touch (default: every project)")
+    create.add_argument("--project", help="the only project it may use (default: all projects)")
     create.add_argument("--verbs", metavar="VERB,…", help=f"what it may do, of {', '.join(Verb)} (default: all)")
     create.add_argument(
-        "--names", metavar="PATTERN,…", help="the names it may touch, * standing for any text, as in 'orders-*' (default: all)"
+        "--names", metavar="PATTERN,…", help="the names it may use, with * for any text, as in 'orders-*' (default: all)"
     )
     create.add_argument(
         "--expires", metavar="DURATION", help="how long it is valid, as in 12h or 30d (default: until it is revoked)"
     )
     create.add_argument("--json", action="store_true", help="print JSON, for programs")
     create.set_defaults(run=run_create)
-    show = commands.add_parser("list", help="show every token, without secrets", description="Show every token, without secrets.")
+    show = commands.add_parser("list", help="list the tokens, without secrets", description="List the tokens, without secrets.")
     show.add_argument("--json", action="store_true", help="print JSON, for programs")
     show.set_defaults(run=run_list)
-    revoke = commands.add_parser("revoke", help="make tokens worthless at once", description="Make tokens worthless at once.")
-    revoke.add_argument("ids", metavar="ID", nargs="+", help="the id that `penstock token list` shows")
+    revoke = commands.add_parser("revoke", help="revoke tokens at once", description="Revoke tokens at once.")
+    revoke.add_argument("ids", metavar="ID", nargs="+", help="an id from `penstock token list`")
     revoke.set_defaults(run=run_revoke)
     for child in (create, show, revoke):
         add_flags(child, {"data_dir", "token_file"})
 
 
 def run_create(found: argparse.Namespace) -> int:
-    """Print the secret, alone, so that a script can take it; what to know about it goes beside."""
+    """Print only the secret, for scripts; remarks go to the standard error."""
     now = SystemClock().now()
     lifetime = LIFETIME.read(found.expires, "--expires", is_text=True) if found.expires is not None else None
     verbs = VERBS.read(found.verbs, "--verbs", is_text=True) if found.verbs is not None else Verb
@@ -68,12 +68,12 @@ def run_create(found: argparse.Namespace) -> int:
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """Print what each token may do."""
+    """List the tokens and their permissions."""
     tokens, now = _keyring(found).list(), SystemClock().now()
     if found.json:
         say(json.dumps([_plain(token) for token in tokens], indent=2))
     elif not tokens:
-        complain("no tokens; `penstock token create --name NAME` makes one")
+        complain("no tokens; `penstock token create --name NAME` creates one")
     else:
         say(table([["ID", "NAME", "PROJECT", "VERBS", "NAMES", "EXPIRES"], *(_row(token, now) for token in tokens)]))
     for advice in (token.advice for token in tokens if not token.has_expired(now)):
@@ -83,7 +83,7 @@ def run_list(found: argparse.Namespace) -> int:
 
 
 def run_revoke(found: argparse.Namespace) -> int:
-    """Forget each; an unknown one stops it there."""
+    """Revoke each; an unknown id ends it."""
     keyring = _keyring(found)
     for token_id in map(_token_id, found.ids):
         keyring.revoke(token_id)
@@ -99,10 +99,10 @@ def _keyring(found: argparse.Namespace) -> Keyring:
 
 
 def _token_id(word: str) -> str:
-    """The id in an id or in a whole secret: a leaked one can be revoked as it was found. What is neither is not repeated."""
+    """The id in an id or in a whole secret, so that a leaked secret can be revoked as found. Other text is not repeated."""
     secret = Secret.parse(word)
     if secret is None and not is_token_id(word):
-        raise InvalidArgument("that is not the id of a token", hint="`penstock token list` shows the ids: 12 hexadecimal digits")
+        raise InvalidArgument("this is not the id of a token", hint="`penstock token list` shows the ids: 12 hexadecimal digits")
     return secret.token_id if secret is not None else word
 
 

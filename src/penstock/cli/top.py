@@ -1,4 +1,4 @@
-"""`penstock top`: what flows through a broker now, on a screen that lives."""
+"""`penstock top`: the traffic of a broker, live."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ UNLIMITED = 10_000
 
 
 def configure(parser: Parser) -> None:
-    """How often, and in what form."""
-    parser.add_argument("--interval", type=duration, metavar="DURATION", default=1.0, help="how often to look (default: 1s)")
-    parser.add_argument("--once", action="store_true", help="look for one interval, print what was seen, and end")
+    """Add the flags for interval and form."""
+    parser.add_argument("--interval", type=duration, metavar="DURATION", default=1.0, help="how often to update (default: 1s)")
+    parser.add_argument("--once", action="store_true", help="measure one interval, print it, and end")
     parser.add_argument(
-        "--sort", choices=[*map(str, Sort)], default=str(Sort.BACKLOG), help="what comes first (default: backlog)"
+        "--sort", choices=[*map(str, Sort)], default=str(Sort.BACKLOG), help="the order of rows (default: backlog)"
     )
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """On the screen, or as lines."""
+    """Show the screen, or print lines."""
     if not SHORTEST <= found.interval <= LONGEST:
         raise InvalidArgument.of("--interval", found.interval, f"a duration from {SHORTEST} to {LONGEST} s")
     if not found.once and not found.json and not sys.stdout.isatty():
@@ -61,7 +61,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 async def _print(pubsub: PubSub, found: argparse.Namespace) -> int:
-    """One table, or a JSON line for each interval."""
+    """Print one table, or a JSON line for each interval."""
     async for info, seen in _samples(pubsub, found.interval):
         shown = ordered(seen, Sort(found.sort))
         if found.json:
@@ -76,7 +76,7 @@ async def _print(pubsub: PubSub, found: argparse.Namespace) -> int:
 
 
 async def _samples(pubsub: PubSub, interval: float) -> AsyncIterator[tuple[ServerInfo, Sample]]:
-    """What happened in each interval."""
+    """The numbers of each interval."""
     before = await pubsub.overview()
     while True:
         await asyncio.sleep(interval)
@@ -86,7 +86,7 @@ async def _samples(pubsub: PubSub, interval: float) -> AsyncIterator[tuple[Serve
 
 
 def title(address: str, info: ServerInfo | None, *states: str, is_silent: bool = False) -> str:
-    """Who answers and whether it is well; what matters most comes first, because a narrow screen cuts off the rest."""
+    """The server and its health; the most important first, because a narrow screen cuts off the rest."""
     if info is None:
         return GAP.join(["penstock", *states, printable(address)])
     kept = "on disk" if info.is_durable else "in memory"
@@ -97,7 +97,7 @@ def title(address: str, info: ServerInfo | None, *states: str, is_silent: bool =
 
 
 class _Board:
-    """What is known, and how it is to be shown."""
+    """The current numbers, and how to show them."""
 
     def __init__(self, pubsub: PubSub, found: argparse.Namespace) -> None:
         self._pubsub = pubsub
@@ -112,7 +112,7 @@ class _Board:
         self._problem: str | None = None
 
     async def follow(self, screen: Screen) -> None:
-        """Look, again and again. A server that does not answer may come back, so that ends nothing."""
+        """Poll forever. A server that does not answer may come back, so that does not end it."""
         while True:
             try:
                 self._info, overview = await asyncio.gather(self._pubsub.info(), self._pubsub.overview())
@@ -127,7 +127,7 @@ class _Board:
             await asyncio.sleep(self._interval)
 
     def press(self, key: str, height: int) -> None:
-        """A key that changes what is shown."""
+        """Handle a key that changes the view."""
         page = max(height - PAGE // 2, 1)
         steps = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -self._top, "end": 10**6}
         if key in SORTS:
@@ -138,7 +138,7 @@ class _Board:
             self._top += steps.get(key, 0)
 
     def lines(self, size: tuple[int, int]) -> list[str]:
-        """The screen as it should be now."""
+        """The lines of the screen."""
         silence = (monotonic() - self._heard) / SECOND
         is_silent = self._problem is not None or silence > 2 * self._interval + 1
         states = ["PAUSED"] if self._is_paused else []
@@ -166,14 +166,14 @@ def _styled(lines: list[str], width: int) -> list[str]:
 
 
 async def _show(pubsub: PubSub, found: argparse.Namespace) -> int:
-    """The screen, until somebody leaves it."""
+    """Show the screen until the user quits."""
     with Screen() as screen:
         board = _Board(pubsub, found)
         follower = asyncio.ensure_future(board.follow(screen))
         try:
             while (key := await screen.key(found.interval)) != "q":
                 if follower.done():
-                    follower.result()  # it ends with an error alone
+                    follower.result()  # it ends only with an error
                 if key is not None:
                     board.press(key, screen.size[1])
                 screen.draw(board.lines(screen.size))
@@ -182,7 +182,7 @@ async def _show(pubsub: PubSub, found: argparse.Namespace) -> int:
     return 0
 
 
-_ENTER = "\x1b[?1049h\x1b[?25l"  # the other screen, no cursor
+_ENTER = "\x1b[?1049h\x1b[?25l"  # the alternate screen, no cursor
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _READ = 256
@@ -205,7 +205,7 @@ _NAMES = {
 
 
 def keys_of(data: bytes) -> list[str]:
-    """The keys that were pressed: a letter, or the name of a key that has none. What is unknown is left out."""
+    """The pressed keys: a letter, or the name of a special key. Unknown ones are ignored."""
     found = (_NAMES.get(one) or (one.decode() if one.isalnum() else None) for one in _KEY.findall(data))
     return [key for key in found if key is not None]
 
@@ -215,7 +215,7 @@ class Screen:
 
     def __init__(self) -> None:
         self._keys: asyncio.Queue[str | None] = asyncio.Queue()
-        """What was pressed; None: draw again."""
+        """The pressed key; None: redraw."""
         self._input = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
         self._settings: list[Any] | None = None  # Any: termios says what is in it
         self._is_shown = False
@@ -247,18 +247,18 @@ class Screen:
         return columns or 80, lines or 24
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines. Each replaces the one that was there, so nothing is empty in between."""
+        """Show these lines. Each replaces the previous one, so the screen never flickers."""
         text = _HOME + "\n".join(f"{line}{_END_OF_LINE}" for line in lines) + _BELOW
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
 
     def redraw(self) -> None:
-        """Redraw in the thread that waits for a key."""
+        """Have the waiting thread redraw."""
         self._keys.put_nowait(None)
 
     async def key(self, seconds: float) -> str | None:
-        """The next key; None when it is time to draw again."""
+        """The next key; None to redraw."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._keys.get()
@@ -283,7 +283,7 @@ class Screen:
         sys.stdout.flush()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: give the terminal back, stop, and take it again when somebody lets us continue."""
+        """Ctrl-Z: restore the terminal, stop, and take it again when continued."""
         self._hide()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._show()
@@ -292,7 +292,7 @@ class Screen:
     def _read(self) -> None:
         assert self._input is not None, "there is a reader"
         data = os.read(self._input, _READ)
-        if not data:  # the terminal went away
+        if not data:  # the terminal is gone
             asyncio.get_running_loop().remove_reader(self._input)
             self._keys.put_nowait("q")
         for key in keys_of(data):

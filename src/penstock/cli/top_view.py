@@ -1,4 +1,4 @@
-"""What `penstock top` shows: rates from two overviews, and their layout in lines. Nothing here reads a clock or a terminal."""
+"""The content of `penstock top`: rates from two overviews, and their layout in lines. It reads no clock and no terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = "  "
 
 
 class Sort(StrEnum):
-    """What rows are ordered by."""
+    """The order of rows."""
 
     BACKLOG = "backlog"
     RATE = "rate"
@@ -29,7 +29,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One subscription or work queue between two moments. A rate is None when it is not known: nothing to compare with."""
+    """The rates of a subscription or work queue between two moments. None if a rate is unknown: there is nothing to compare."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One topic between two moments."""
+    """The rates of a topic between two moments."""
 
     name: str
     published: float | None
@@ -58,23 +58,23 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything between two moments."""
+    """All rates between two moments."""
 
     at: datetime
     sources: tuple[Source, ...]
     flows: tuple[Flow, ...]
 
     def of(self, kind: str) -> tuple[Flow, ...]:
-        """The flows of one kind."""
+        """The rates of one kind."""
         return tuple(flow for flow in self.flows if flow.kind == kind)
 
 
 def sample(before: Overview | None, after: Overview) -> Sample:
-    """What happened between two overviews, for each second."""
+    """The rates per second between two overviews."""
     seconds = (after.at - before.at).total_seconds() if before is not None else 0.0
 
     def rate(old: int | None, new: int) -> float | None:
-        # A count that fell is another thing of the same name, or another server: its rate is not known.
+        # A count that fell belongs to a new resource of the same name, or another server: its rate is unknown.
         return (new - old) / seconds if old is not None and seconds > 0 and new >= old else None
 
     topics = before.topics if before is not None else {}
@@ -130,7 +130,7 @@ _ORDERS: Mapping[Sort, Callable[[Flow], tuple[float, str]]] = {
 
 
 def ordered(found: Sample, sort: Sort) -> Sample:
-    """The same, in the requested order; topics by rate unless by name."""
+    """The same in the requested order; topics by rate unless by name."""
     by_rate = sort is not Sort.NAME
     sources = sorted(found.sources, key=lambda one: (-(one.published or 0) if by_rate else 0, one.name))
     return replace(found, sources=tuple(sources), flows=tuple(sorted(found.flows, key=_ORDERS[sort])))
@@ -138,7 +138,7 @@ def ordered(found: Sample, sort: Sort) -> Sample:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. Those with the highest `rank` give way first on a narrow screen."""
+    """A column of a table. Those with the highest `rank` are dropped first on a narrow screen."""
 
     title: str
     cells: tuple[str, ...]
@@ -180,7 +180,7 @@ def _flow_columns(kind: str, flows: Sequence[Flow]) -> list[Column]:
 
 
 def _table(columns: Sequence[Column], width: int) -> list[str]:
-    """The first column is as wide as its names, if there is room; numbers stand at the right of theirs."""
+    """The first column is as wide as its names, if there is room; numbers are aligned to the right."""
     kept = list(columns)
     names = [printable(cell) for cell in columns[0].cells]
     least = min(max(map(len, [columns[0].title, *names])), MIN_NAME)
@@ -205,7 +205,7 @@ def _rate(value: float | None) -> str:
 
 
 def totals(found: Sample, width: int) -> str:
-    """Everything in one line: as many of the sums as there is room for."""
+    """The totals in one line: as many as fit."""
 
     def added(values: Sequence[float | None]) -> str:
         known = [value for value in values if value is not None]
@@ -219,18 +219,18 @@ def totals(found: Sample, width: int) -> str:
         f"acked {added([one.acked for one in found.flows])}/s",
     ):
         if len(line) + len(GAP) + len(part) > width:
-            break  # a shorter one behind it would make the line jump
+            break  # a shorter total after it would make the line jump
         line += GAP + part
     return line
 
 
 def frame(heading: Sequence[str], lines: Sequence[str], keys: str, size: tuple[int, int], top: int) -> tuple[list[str], int]:
-    """A whole screen: the heading, the part of `lines` that begins at `top`, a line of keys.
+    """A whole screen: the heading, the part of `lines` from `top`, a line of keys.
 
-    Returns exactly as many lines as the screen has, and `top` as it can be.
+    Returns exactly as many lines as the screen has, and the corrected `top`.
     """
     width, height = size
-    # A low screen gives up the empty line first, then the keys, then the heading.
+    # A low screen drops the empty line first, then the keys, then the heading.
     spare = height - len(heading) - 1
     above = [*heading, ""] if spare > 4 else [*heading] if spare > 0 else []
     below = 1 if spare > 0 else 0

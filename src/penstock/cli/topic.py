@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """Five commands of its own."""
+    """Add five sub-commands."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create topics", run_create)
     create.add_argument("names", metavar="NAME", nargs="+")
@@ -46,12 +46,12 @@ def configure(parser: Parser) -> None:
     delete = verbs.add("delete", "delete topics; their subscriptions are detached", run_delete)
     delete.add_argument("names", metavar="NAME", nargs="+")
     add_yes(delete)
-    for child in (create, update, verbs.add("list", "list every topic", run_list), show, delete):
+    for child in (create, update, verbs.add("list", "list the topics", run_list), show, delete):
         add_target(child)
 
 
 def run_create(found: argparse.Namespace) -> int:
-    """One after the other; the first that cannot be made stops it there."""
+    """Create one by one; the first failure ends it."""
 
     async def work(pubsub: PubSub) -> int:
         there: list[penstock.TopicMetadata] = []
@@ -71,7 +71,7 @@ def run_create(found: argparse.Namespace) -> int:
 
 
 def run_update(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
+    """Update one by one; an unknown name ends it."""
     return run(
         found,
         lambda pubsub: on_each(found, "updated topic", lambda name: pubsub.topic(name).update(retention=found.retention)),
@@ -79,7 +79,7 @@ def run_update(found: argparse.Namespace) -> int:
 
 
 def run_list(found: argparse.Namespace) -> int:
-    """With how many subscriptions each has."""
+    """List them with the number of their subscriptions."""
 
     async def work(pubsub: PubSub) -> int:
         topics, subscriptions = await asyncio.gather(pubsub.topics(), pubsub.subscriptions())
@@ -90,14 +90,14 @@ def run_list(found: argparse.Namespace) -> int:
             rows = [[one.name, str(counts[one.name]), when(one.created)] for one in topics]
             say(table([["NAME", "SUBSCRIPTIONS", "CREATED"], *rows]))
         else:
-            complain("no topics; `penstock topic create NAME` makes one")
+            complain("no topics; `penstock topic create NAME` creates one")
         return 0
 
     return run(found, work)
 
 
 def run_show(found: argparse.Namespace) -> int:
-    """What is known of one."""
+    """Show one topic."""
 
     async def work(pubsub: PubSub) -> int:
         topic = pubsub.topic(found.name)
@@ -110,7 +110,7 @@ def run_show(found: argparse.Namespace) -> int:
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """Asks before messages are removed. One after the other; an unknown one stops it there."""
+    """Ask before removing messages. Delete one by one; an unknown name ends it."""
 
     async def work(pubsub: PubSub, name: str) -> None:
         async def contents() -> str:

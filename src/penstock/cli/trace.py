@@ -1,4 +1,4 @@
-"""`penstock trace MESSAGE-ID`: the whole life of one message, from the event log."""
+"""`penstock trace MESSAGE-ID`: the life of one message, from the event log."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
     from penstock.wire.results import TraceEvent
 
-HINT = "it may be of another server or project (--server, --project), or older than the event log"
+HINT = "it may belong to another server or project (--server, --project), or older than the event log"
 
 
 def configure(parser: Parser) -> None:
-    """The message."""
+    """Add the message."""
     parser.add_argument(
-        "message_id", metavar="MESSAGE-ID", help="the id that publishing it gave, or the one that it gives to a router"
+        "message_id", metavar="MESSAGE-ID", help="the id that publishing returned, or the id that it has for a router"
     )
     add_target(parser)
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """Print a line for each event, and what has become of it in each place."""
+    """Print a line for each event, and the outcome in each place."""
 
     async def work(pubsub: PubSub) -> int:
-        # What a router tried is written down a moment after it happened.
+        # A router's attempt is logged a moment after it happened.
         events = sorted(await pubsub.trace(found.message_id), key=lambda one: one.at)
         if not events:
             error = MessageNotFound(found.message_id)
@@ -83,7 +83,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 def timeline(events: Sequence[TraceEvent]) -> list[list[str]]:
-    """The events as a table: when, how long after the one before, what, where, which delivery, to whom, and the rest."""
+    """The events as a table: time, time since the previous one, event, place, delivery, consumer, and details."""
     rows = [["TIME", "AFTER", "EVENT", "IN", "ATTEMPT", "CONSUMER", "DETAIL"]]
     before: datetime | None = None
     for one in events:
@@ -103,12 +103,12 @@ def timeline(events: Sequence[TraceEvent]) -> list[list[str]]:
 
 
 async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent]) -> list[tuple[str, str]]:
-    """(place, what has become of the message there) for every place where it could be."""
+    """(place, outcome of the message there) for every place where it could be."""
     from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     if parse_message_id(message_id) is None:
-        return []  # the id is the router's, and a queue knows the message by another
-    # What a router tried is no state, and it may be written down after one.
+        return []  # the id is the router's, and the queue has another one for the message
+    # A router's attempt is not an outcome, and may be logged after one.
     events = [one for one in events if one.kind != "attempted"]
     if not events:
         return []

@@ -26,23 +26,26 @@ FORM = "MODULE:NAME, as in app:worker for the worker of app.py"
 
 
 def configure(parser: Parser) -> None:
-    """The worker, and what may be said about it."""
+    """Add the worker and its options."""
     parser.add_argument("app", metavar="MODULE:NAME", help="the worker: a module of the current directory, and a name in it")
     parser.add_argument("--server", metavar="URL", help="the server's address (default: the worker's own, or PENSTOCK_SERVER)")
     parser.add_argument(
-        "--token", help="the caller's token, if the server asks for one; other users see flags, so prefer PENSTOCK_TOKEN"
+        "--token", help="the caller's token, if the server requires one; other users see flags, so prefer PENSTOCK_TOKEN"
     )
     parser.add_argument(
-        "--concurrency", metavar="N", type=whole(1, 10_000), help="how many tasks run at once (default: the worker's own)"
+        "--concurrency",
+        metavar="N",
+        type=whole(1, 10_000),
+        help="the number of tasks that run at a time (default: the worker's own)",
     )
-    parser.add_argument("--queues", metavar="QUEUE,…", help="work for these queues alone (default: for those of all tasks)")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="the least that is logged (default: info)")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="for people or programs (default: text)")
+    parser.add_argument("--queues", metavar="QUEUE,…", help="consume only these queues (default: those of all tasks)")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="the lowest level that is logged (default: info)")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="the format of a log line (default: text)")
     parser.set_defaults(run=run)
 
 
 def run(found: argparse.Namespace) -> int:
-    """Work; returns when it was stopped cleanly."""
+    """Run the worker; returns once it was stopped cleanly."""
     set_up_logs(found.log_level, found.log_format)
     worker = load(found.app, Path.cwd())
     worker.configure(server=found.server, token=found.token, concurrency=found.concurrency)
@@ -54,7 +57,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 def load(app: str, folder: Path) -> Worker:
-    """The worker that is meant by MODULE:NAME, seen from a folder."""
+    """The worker MODULE:NAME, seen from a folder."""
     from penstock.worker import Worker  # noqa: PLC0415  # `--help` needs no client
 
     module_name, _, name = app.partition(":")
@@ -67,7 +70,9 @@ def load(app: str, folder: Path) -> Worker:
         return found
     names = [key for key in vars(module) if not key.startswith("_")]
     near = [key for key in names if isinstance(getattr(module, key), Worker)] or get_close_matches(name, names, 1)
-    hint = f"did you mean {module_name}:{near[0]}?" if near and near[0] != name else "make one there: worker = penstock.Worker()"
+    hint = (
+        f"did you mean {module_name}:{near[0]}?" if near and near[0] != name else "create one there: worker = penstock.Worker()"
+    )
     if name not in names:
         raise InvalidArgument(f"the module {module_name!r} has no {name!r}", hint=hint)
     raise InvalidArgument(f"{app} is of type {type(found).__name__}, expected a penstock.Worker", hint=hint)
@@ -79,16 +84,16 @@ def _imported(name: str, folder: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise _broken(name, error) from None  # it is there, and misses something else
+            raise _broken(name, error) from None  # it exists, and an import of it fails
         near = get_close_matches(name, [path.stem for path in folder.glob("*.py")], 1)
-        hint = f"did you mean {near[0]}?" if near else "modules are looked for in the current directory, and where Python looks"
+        hint = f"did you mean {near[0]}?" if near else "modules are searched in the current directory and on Python's path"
         raise InvalidArgument(f"there is no module {name!r}", hint=hint) from None
     except Exception as error:  # noqa: BLE001  # a user's module: whatever it raises, a person gets to see where
         raise _broken(name, error) from None
 
 
 def _broken(name: str, error: Exception) -> FailedPrecondition:
-    """Show where a module failed, without the frames in between that are not the user's."""
+    """Show where a module failed, without frames that are not the user's."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename != __file__]
     own = [frame for frame in own if frame.filename != importlib.__file__]
@@ -97,6 +102,6 @@ def _broken(name: str, error: Exception) -> FailedPrecondition:
 
 
 def _respelled(module: str, name: str) -> str | None:
-    """What somebody meant who wrote a path, or left out the name."""
+    """A suggestion for a path in place of a module, or a missing name."""
     dotted = module.removesuffix(".py").strip("./").replace("/", ".").replace("\\", ".")
     return f"did you mean {dotted}:{name or 'worker'}?" if dotted and all(map(str.isidentifier, dotted.split("."))) else None

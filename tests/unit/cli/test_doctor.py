@@ -76,7 +76,7 @@ def test_java_is_looked_for_where_java_home_says(tmp_path: Path, monkeypatch: py
 
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.check_java() == Finding("java", OK, "not installed; Spark alone needs it", doctor.check_java().hint)
+    assert doctor.check_java() == Finding("java", OK, "not installed; only Spark needs it", doctor.check_java().hint)
 
 
 @pytest.mark.parametrize(

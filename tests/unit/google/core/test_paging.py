@@ -69,7 +69,7 @@ def good_token() -> str:
 def test_a_token_is_plain_and_belongs_to_its_listing() -> None:
     assert good_token().isascii()
     assert not set(good_token()) & set("=+/&? ")
-    with pytest.raises(InvalidArgument, match="in the same listing"):
+    with pytest.raises(InvalidArgument, match="of the same listing"):
         page(keys(10), 4, good_token(), "topics of projects/q")
 
 

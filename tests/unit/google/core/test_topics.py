@@ -85,7 +85,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"message_transforms": [{"ai_inference": {}}]}, "ai_inference.endpoint is missing"),
     (
         {"ingestion_data_source_settings": {"cloud_storage": {"minimum_object_create_time": {"seconds": 2**62}}}},
-        "a value that JSON cannot show",
+        "a value that JSON cannot represent",
     ),
 ]
 

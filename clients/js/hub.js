@@ -452,7 +452,7 @@ export class HubClient {
   }
 
   #late({ type, isSent }) {
-    if (isSent) return new HubError("timeout", `the hub did not answer ${type} within ${this.#timeout} ms`, { hint: "it may or may not have been done", retryable: true });
+    if (isSent) return new HubError("timeout", `the hub did not answer ${type} within ${this.#timeout} ms`, { hint: "it may or may not have been executed", retryable: true });
     if (!this.#connection?.isReady) return new HubError("unreachable", `no connection to ${this.url}: ${this.#problem}`, { hint: "see whether the server runs, and try again", retryable: true });
     return new HubError("timeout", `${type} waited ${this.#timeout} ms for its turn`, { hint: "send less at once, or raise timeout or the server's hub_rate_limit", retryable: true });
   }
@@ -611,7 +611,7 @@ export class HubClient {
     for (const request of [...this.#waiting.values()]) {
       if (request.isNow) this.#settle(request, this.#unreachable("the connection broke"));
       else if (request.isSent && !request.isRepeatable) {
-        const hint = "it may or may not have been done; call it again if doing it twice does no harm";
+        const hint = "it may or may not have been executed; call it again if doing it twice does no harm";
         this.#settle(request, new HubError("connection_lost", `the connection broke before the hub answered ${request.type}`, { hint, retryable: true }));
       } else request.isSent = false;
     }

@@ -14,7 +14,7 @@ from penstock.client.message import AckResponse
 from penstock.client.options import PublishOptions, StreamKeywords, SubscriptionKeywords
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
-from penstock.values.keywords import QueueSettings, SubscriptionChanges
+from penstock.values.keywords import QueueSettings, SubscriptionChanges, TopicChanges
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
@@ -34,7 +34,7 @@ class IncomingMessage:
 
     @property
     def id(self) -> str:
-        """The message's id: unique across all topics, sortable by time; the same for every delivery."""
+        """The message's id: unique across all topics, sortable by time, and the same for every delivery."""
 
     @property
     def ack_id(self) -> str:
@@ -46,11 +46,11 @@ class IncomingMessage:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The attributes. They cannot be changed."""
+        """The attributes, read-only."""
 
     @property
     def ordering_key(self) -> str:
-        """The ordering key, empty when there is none."""
+        """The ordering key, empty if there is none."""
 
     @property
     def publish_time(self) -> datetime:
@@ -66,25 +66,25 @@ class IncomingMessage:
 
     @property
     def priority(self) -> int:
-        """0–9, 9 is delivered first."""
+        """0 to 9; 9 is delivered first."""
 
     @property
     def length(self) -> int:
-        """Bytes of data."""
+        """Bytes of the payload."""
 
     @property
     def offset(self) -> int:
-        """Its place in its topic's log."""
+        """Its offset in its topic's log."""
 
     @property
     def is_settled(self) -> bool:
         """Whether it was acked or nacked here."""
 
     def json(self) -> Any:
-        """The payload, read as JSON."""
+        """The payload, parsed as JSON."""
 
     def begin(self) -> None:
-        """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
+        """Report that its handler starts: if this process dies, the attempt counts. Streams report it themselves."""
 
     def ack(self) -> None:
         """Acknowledge it."""
@@ -96,10 +96,10 @@ class IncomingMessage:
         """Set the end of the lease to `seconds` from now; 0 requeues the message."""
 
     def ack_with_response(self) -> AckResponse:
-        """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
+        """Acknowledge it, and return once that is certain; INVALID if the lease was over."""
 
     def nack_with_response(self) -> AckResponse:
-        """Requeue it, and return when that is certain; INVALID if the lease was over."""
+        """Requeue it, and return once that is certain; INVALID if the lease was over."""
 
     def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
         """As `modify_ack_deadline`; INVALID if the lease was over."""
@@ -122,10 +122,10 @@ class PubSub:
         """Connect to the broker. `async with` does it."""
 
     def close(self, *, give_back: bool = False) -> None:
-        """Publish what waits, close every subscription and queue, and disconnect. Safe to call twice.
+        """Publish pending messages, close every subscription and queue, and disconnect. Can be called twice.
 
         With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
-        cancelled, the broker is released at once, whatever is not settled or published.
+        cancelled, the broker is released at once, whatever is unsettled or unpublished.
         """
 
     def __enter__(self) -> Self: ...
@@ -149,31 +149,31 @@ class PubSub:
         """The schema of that name: the same object each time."""
 
     def topics(self) -> list[TopicMetadata]:
-        """Every topic."""
+        """All topics."""
 
     def subscriptions(self) -> list[SubscriptionMetadata]:
-        """Every subscription."""
+        """All subscriptions."""
 
     def queues(self) -> list[str]:
         """The names of all work queues."""
 
     def schemas(self) -> list[SchemaInfo]:
-        """Every schema, with its newest revision."""
+        """All schemas, each with its newest revision."""
 
     def validate_schema(self, kind: str, definition: str) -> None:
-        """InvalidArgument, which says where, for a definition that could not be a schema."""
+        """Raise InvalidArgument, with the place, for a definition that is not a valid schema."""
 
     def snapshots(self) -> list[SnapshotInfo]:
-        """Every snapshot."""
+        """All snapshots."""
 
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot."""
 
     def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first."""
+        """The events of a message, oldest first."""
 
     def overview(self) -> Overview:
-        """Every topic, subscription and queue with its counters."""
+        """All topics, subscriptions and queues with their counters."""
 
     def info(self) -> ServerInfo:
         """The version and the health of the server."""
@@ -189,20 +189,20 @@ class QueueTask(IncomingMessage):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers. They cannot be changed."""
+        """The headers, read-only."""
 
     @property
     def retry_count(self) -> int:
-        """How often it was tried before: 0 for the first delivery."""
+        """The number of earlier attempts: 0 for the first delivery."""
 
     @property
     def max_retries(self) -> int:
-        """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
+        """How often it may be retried before it becomes a dead letter: its own number, or the queue's."""
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
-        """Requeue it, after `delay` if given; with requeue=False, or when no retries are left, it becomes a dead letter.
+        """Requeue it, after `delay` if given; with requeue=False, or without retries left, it becomes a dead letter.
 
-        The error is kept with it. Without a delay, the queue's retry policy decides when it is redelivered.
+        The error is stored with it. Without a delay, the queue's retry policy decides when it is redelivered.
         """
 
     def give_back(self) -> None:
@@ -214,17 +214,17 @@ class Schema:
     def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
         """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file).
 
-        With `exist_ok` an existing one stays as it is; AlreadyExists if it has no revision with this definition.
+        With `exist_ok` an existing schema stays as it is; AlreadyExists if it has no revision with this definition.
         """
 
     def get(self, revision: str | None = None) -> SchemaInfo:
-        """Its newest revision, or the named one; SchemaNotFound when there is none."""
+        """Its newest revision, or the named one; SchemaNotFound if it does not exist."""
 
     def exists(self) -> bool:
-        """Whether there is such a schema."""
+        """Whether the schema exists."""
 
     def commit(self, definition: str) -> SchemaInfo:
-        """Add a revision; InvalidArgument when messages of the one before would not fit it."""
+        """Add a revision; InvalidArgument if it is incompatible with the newest one."""
 
     def revisions(self) -> list[SchemaInfo]:
         """Its revisions, the newest first."""
@@ -233,7 +233,7 @@ class Schema:
         """Delete it; topics that use it refuse messages from then on."""
 
     def validate_message(self, data: bytes, encoding: str = "JSON") -> None:
-        """InvalidArgument, which says where, for a message that does not fit. `encoding`: JSON or BINARY."""
+        """Raise InvalidArgument, with the place, for a message that does not match. `encoding`: JSON or BINARY."""
 
 class Consumer(Generic[M]):
     name: str
@@ -242,13 +242,13 @@ class Consumer(Generic[M]):
         """Call a function, or a coroutine function, for each 'message', each 'error', and the 'close'."""
 
     def off(self, event: str, listener: Listener) -> Self:
-        """Stop calling it."""
+        """Stop calling it for this event."""
 
     def handler(self, function: F) -> F:
-        """As a decorator: call a function for each message."""
+        """Decorator: call a function for each message."""
 
     def open(self) -> None:
-        """Start to receive. Returns at once; errors are reported to listeners of 'error'."""
+        """Start receiving. Returns at once; errors are reported to listeners of 'error'."""
 
     def close(self) -> None:
         """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says."""
@@ -261,17 +261,17 @@ class Consumer(Generic[M]):
 
     @property
     def is_open(self) -> bool:
-        """Whether messages are received, or would be."""
+        """Whether it receives messages, or would if there were any."""
 
     @property
     def stream(self) -> MessageStream:
-        """The stream behind it."""
+        """Its stream."""
 
     def set_options(self, **options: Unpack[StreamKeywords]) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
 
     def __iter__(self) -> Iterator[M]:
-        """Every message as it arrives. Opens it; ends when it is closed, and raises the error if one ended it."""
+        """Every message as it arrives. Opens the consumer; ends when it is closed, and raises the error if one ended it."""
 
     @property
     def link(self) -> Link:
@@ -284,50 +284,50 @@ class Subscription(Consumer[IncomingMessage]):
     topic_name: str | None
 
     def set_options(self, **options: Unpack[SubscriptionKeywords]) -> None:
-        """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will make it."""
+        """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will create it."""
 
     def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
-        """Take up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
+        """Lease up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
 
     def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
-        """The messages that would be delivered next, without taking them; they cannot be settled."""
+        """The messages that would be delivered next, without leasing them; they cannot be settled."""
 
     def create(self, options: SubscriptionOptions | None = None, *, exist_ok: bool = False) -> Subscription:
-        """Create it: it receives what is published from now on. `options` are in place of those given to the object.
+        """Create it: it receives what is published from now on. `options` replace those given to the object.
 
-        With `exist_ok` an existing one stays as it is; AlreadyExists if its topic, or an option that is given, is another one
-        there. Of `options`, those at their defaults do not count as given.
+        With `exist_ok` an existing subscription stays as it is; AlreadyExists if its topic or a given option differs there.
+        Fields of `options` at their defaults do not count as given.
         """
 
     def update(self, **changes: Unpack[SubscriptionChanges]) -> SubscriptionMetadata:
-        """Change options by name; what is not named stays. Order and filter cannot change."""
+        """Change options by name; others stay. Ordering and filter cannot change."""
 
     def exists(self) -> bool:
-        """Whether there is such a subscription."""
+        """Whether the subscription exists."""
 
     def metadata(self) -> SubscriptionMetadata:
-        """Its settings at the broker; SubscriptionNotFound when there is none."""
+        """Its settings at the broker; SubscriptionNotFound if it does not exist."""
 
     def delete(self) -> None:
-        """Delete it with everything in it."""
+        """Delete it with its messages."""
 
     def stats(self) -> SubscriptionStats:
         """Its counters."""
 
     def seek(self, *, time: datetime | None = None, offset: int | None = None, snapshot: str | None = None) -> None:
-        """Move it to a publish time, an offset of its topic's log, or a snapshot: what lies before is settled, the rest comes."""
+        """Move it to a publish time, an offset of its topic's log, or a snapshot: settle what is before, deliver the rest."""
 
     def create_snapshot(self, name: str) -> SnapshotInfo:
-        """Keep its position under a name."""
+        """Save its position as a snapshot."""
 
     def explain(self, message_id: str) -> Explanation | None:
-        """Why a message is not delivered now; None when it is not in the subscription."""
+        """Why a message is not delivered now; None if it is not in the subscription."""
 
     def explain_backlog(self, limit: int = 20) -> list[Unsettled]:
-        """The oldest unsettled messages, and what keeps each."""
+        """The oldest unsettled messages, and what each waits for."""
 
     def pause_delivery(self) -> None:
-        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` affects only this object."""
 
     def resume_delivery(self) -> None:
         """Resume delivery."""
@@ -344,23 +344,23 @@ class Topic:
     def create(
         self, *, retention: float | None = None, schema: str | None = None, encoding: str = "JSON", exist_ok: bool = False
     ) -> Topic:
-        """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
+        """Create it. `retention`: seconds for which messages are kept for a seek, also when all subscriptions have acked them.
 
-        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says. With `exist_ok` an
-        existing topic stays as it is; AlreadyExists if an option that is given here is another one there.
+        `schema`: the name of the schema of all messages, in JSON or in BINARY as `encoding` says. With `exist_ok` an existing
+        topic stays as it is; AlreadyExists if a given option differs there.
         """
 
-    def update(self, **changes: Any) -> TopicSettings:
-        """Change `retention`, `schema` or `encoding`; what is not named stays. None removes a retention or a schema."""
+    def update(self, **changes: Unpack[TopicChanges]) -> TopicSettings:
+        """Change `retention`, `schema` or `encoding`; others stay. None removes a retention or a schema."""
 
     def settings(self) -> TopicSettings:
-        """Its retention and schema; TopicNotFound when there is none."""
+        """Its retention and schema; TopicNotFound if it does not exist."""
 
     def exists(self) -> bool:
-        """Whether there is such a topic."""
+        """Whether the topic exists."""
 
     def metadata(self) -> TopicMetadata:
-        """What the broker knows of it; TopicNotFound when there is none."""
+        """Its properties at the broker; TopicNotFound if it does not exist."""
 
     def delete(self) -> None:
         """Delete it; its subscriptions are detached."""
@@ -386,11 +386,11 @@ class Topic:
         producer_id: str | None = None,
         sequence: int | None = None,
     ) -> str:
-        """Publish a message, together with others that are published at the same time; awaiting the result gives its id.
+        """Publish a message, together with others that are published at the same time; await the result for its id.
 
-        It is sent whether or not anybody awaits it, and once the id is there it is safe. A message that no broker would take is
-        refused here and now, with InvalidArgument. Cancelling what is returned ends the waiting, not the publishing. What the
-        arguments mean says `penstock.Message`.
+        It is sent whether or not the result is awaited, and is durable once the id is returned. An invalid message is refused
+        immediately, with InvalidArgument. Cancelling the result ends the waiting, not the publishing. `penstock.Message`
+        documents the arguments.
         """
 
     def publish_json(
@@ -399,26 +399,26 @@ class Topic:
         """Publish a value as JSON; otherwise as `publish_message`."""
 
     def publish_many(self, messages: Iterable[Message]) -> list[str]:
-        """Publish messages in as few requests as may be (1,000 messages or 8 MiB in each); returns their ids in order.
+        """Publish messages in as few requests as possible (1,000 messages or 8 MiB in each); returns their ids in order.
 
-        Of each request all messages are stored, or none. When one fails, its error is raised, and others may have been stored.
+        Each request is stored as a whole or not at all. If one fails, its error is raised, and others may have been stored.
         """
 
     def flush(self) -> None:
-        """Send everything now, and return when all that was published so far is confirmed or has failed."""
+        """Send everything now, and return once everything published so far is confirmed or has failed."""
 
     def flow_controlled(self) -> None:
-        """Return when there is room for a message: await it before publishing, and no more waits in memory than was allowed."""
+        """Return when there is room for a message. Await it before publishing to keep memory within the limits."""
 
     def resume_publishing(self, ordering_key: str) -> None:
-        """Publish messages of this key again, after one of them failed and stopped those behind it."""
+        """Publish messages of this key again, after a failure has stopped those behind it."""
 
     @property
     def publish_options(self) -> PublishOptions:
-        """How messages are gathered into requests."""
+        """How messages are batched into requests."""
 
     def set_publish_options(self, options: PublishOptions) -> None:
-        """Gather messages in another way from now on."""
+        """Change how messages are batched."""
 
 class WorkQueue(Consumer[QueueTask]):
     def publish(
@@ -432,17 +432,17 @@ class WorkQueue(Consumer[QueueTask]):
         delay: Duration | None = None,
         deliver_at: datetime | float | None = None,
     ) -> str:
-        """Add a message (bytes, str or a JSON value); returns its id when it is safe.
+        """Publish a message (bytes, str or a JSON value); returns its id once it is durable.
 
         `priority`: 9 is consumed first, 0 last. `ttl`, `delay`: seconds. `deliver_at`: an aware datetime, or seconds since 1970.
-        What is None is as the queue's settings say.
+        None means the setting of the queue.
         """
 
     def publish_message(self, message: NewMessage) -> str:
-        """Add a message; returns its id when it is safe. Those that are published at the same time travel together."""
+        """Publish a message; returns its id once it is durable. Messages that are published at the same time share a request."""
 
     def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
-        """Add messages together, all or none; returns their ids."""
+        """Publish messages together, all or none; returns their ids."""
 
     def consume(
         self,
@@ -453,48 +453,47 @@ class WorkQueue(Consumer[QueueTask]):
         prefetch: int | None = None,
         consumer: str | None = None,
     ) -> list[QueueTask]:
-        """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+        """Lease up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
-        them; without it every `WorkQueue` object is one.
+        A consumer holds at most `prefetch` unsettled tasks (None: the queue's setting). `consumer` names the consumer; without it
+        each `WorkQueue` object is one.
         """
 
     def peek(self) -> QueueMessage | None:
-        """The message that would be consumed next; None when none is ready."""
+        """The message that would be consumed next; None if none is ready."""
 
     def create(
         self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Unpack[QueueSettings]
     ) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, ack_deadline=60)`.
 
-        By name, settings that are not given are as the server's defaults.
-        With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
-        QueueConfig, settings at their defaults do not count as given.
+        Settings that are not given by name have the server's defaults. With `exist_ok` an existing queue stays as it is;
+        AlreadyExists if a given setting differs there. Settings of a QueueConfig at their defaults do not count as given.
         """
 
     def update(self, **changes: Unpack[QueueSettings]) -> QueueConfig:
-        """Change settings by name; what is not named stays. Returns all settings."""
+        """Change settings by name; others stay. Returns all settings."""
 
     def exists(self) -> bool:
-        """Whether there is such a queue."""
+        """Whether the queue exists."""
 
     def config(self) -> QueueConfig:
-        """Its settings; QueueNotFound when there is none."""
+        """Its settings; QueueNotFound if it does not exist."""
 
     def delete(self) -> None:
-        """Delete it with everything in it, its dead letters too."""
+        """Delete it with its messages and dead letters."""
 
     def stats(self) -> QueueStats:
         """Its counters."""
 
     def consumers(self, max_messages: int = 100) -> list[QueueConsumer]:
-        """Who consumes it, and what each holds since when: up to `max_messages` of each, oldest first."""
+        """Its consumers, and what each holds since when: up to `max_messages` of each, oldest first."""
 
     def purge(self) -> int:
-        """Remove all waiting messages; returns how many."""
+        """Remove all messages that are not leased; returns how many."""
 
     def pause_delivery(self) -> None:
-        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` affects only this object."""
 
     def resume_delivery(self) -> None:
         """Resume delivery."""
@@ -506,13 +505,13 @@ class WorkQueue(Consumer[QueueTask]):
         """Deprecated: use `resume_delivery`."""
 
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
-        """The messages that could not be processed, and why, oldest first."""
+        """The messages that could not be processed, with the reasons, oldest first."""
 
     def retry_dead_letter(self, message_id: str) -> None:
         """Put one dead letter back into the queue, as new."""
 
     def redrive(self, where: Callable[[DeadLetter], bool] | None = None, *, limit: int | None = None) -> int:
-        """Put dead letters back, oldest first: all, those for which `where` is true, at most `limit`; returns how many."""
+        """Put dead letters back, oldest first: all or those that match `where`, at most `limit`; returns how many."""
 
     def purge_dead_letters(self) -> int:
         """Remove all dead letters; returns how many."""

@@ -103,7 +103,7 @@ WITHOUT_SERVER = [
     ("queue list --all", 2, "penstock queue list: unknown flag --all"),
     ("dlq", 2, "penstock dlq: the following arguments are required: COMMAND"),
     ("dlq redriv q", 2, "penstock dlq: unknown command 'redriv'; did you mean redrive?"),
-    ("dlq list q --where reason", 2, "penstock: where is not understood at 'reason' (character 1), expected a condition"),
+    ("dlq list q --where reason", 2, "penstock: invalid condition at 'reason' (character 1), expected a condition"),
     ("dlq list q --limit 0", 2, "penstock dlq list: argument --limit: '0' is not a whole number, 1 or more"),
     ("worker", 2, "penstock worker: the following arguments are required: MODULE:NAME\ntry: penstock worker --help\n"),
     (

@@ -195,7 +195,9 @@ def test_a_stream_deleted_under_a_query(spark: SparkSession, place: Place, tmp_p
     place.queue.register_topic(topic)
     place.publish(topic, b"new")
 
-    with pytest.raises(StreamingQueryException, match=rf"stream '{topic}' \(number \d+\) was deleted and made again") as caught:
+    with pytest.raises(
+        StreamingQueryException, match=rf"stream '{topic}' \(number \d+\) was deleted and created again"
+    ) as caught:
         collected(spark, tmp_path, **options)
     assert "failOnDataLoss" in str(caught.value)
     assert collected(spark, tmp_path, **options, failOnDataLoss="false")[0] == [[], places(topic, 0)]

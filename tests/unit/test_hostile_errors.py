@@ -162,7 +162,7 @@ def test_the_advice_about_a_connection_fits_how_it_failed(subtests: pytest.Subte
             "penstock:// instead of penstocks://",
         ),
         ("penstock://h:1", "the server closed the connection", "penstocks://"),
-        ("penstock://h:1", "what answers there does not speak Penstock's native protocol", "native port"),
+        ("penstock://h:1", "the server there does not speak Penstock's native protocol", "native port"),
     ):
         with subtests.test(problem):
             error = errors.ServerUnreachable(address, problem)

@@ -3,7 +3,7 @@
 pubsub       PubSub: start here
 topic        Topic: publishing to it                publishing   checks, batches and retries of what is published
 subscription Subscription: receiving from it        queue        WorkQueue: both
-consumer     what subscriptions and queues share    handlers     calls of handlers and listeners, iterators
+consumer     their common part for receiving        handlers     calls of handlers and listeners, iterators
 stream       MessageStream: streaming pull          settlement   acks, nacks and deadlines
 message      IncomingMessage: one delivery          options      of subscribers and publishers
 link         the way to a broker; links/ has the embedded and the remote one
@@ -79,7 +79,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for an existing one
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

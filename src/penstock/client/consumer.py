@@ -1,4 +1,4 @@
-"""Consuming: what a subscription and a work queue have in common."""
+"""Consuming: the common part of subscriptions and work queues."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STREAM_OPTIONS = frozenset(field.name for field in fields(SubscriberOptions))
 class Consumer(Generic[M]):
     """A subscription or work queue: delivers messages to handlers, or to `async for`.
 
-    Handlers are called on the event loop, in order of arrival; a coroutine function runs beside others. A message is settled by
+    Handlers are called on the event loop, in order of arrival; coroutine functions run concurrently. A message is settled by
     `ack` or `nack`. If its handler raises, it is requeued, and listeners of 'error' are called with the error.
     """
 
     kind: int
     noun: str
-    """What people call it."""
+    """Its name in messages to users."""
     message_type: type[IncomingMessage]
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
@@ -45,7 +45,7 @@ class Consumer(Generic[M]):
         self.dispatcher: Dispatcher[M] = Dispatcher(self._events, self._handler_failed)
         self._stream = MessageStream(self, SubscriberOptions())
         self._holders: dict[str, PullSettler] = {}
-        """Holders of what was taken without the stream, by the name of the consumer."""
+        """The settlers of messages that were leased without the stream, by name of the consumer."""
 
     # ── for users ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -57,19 +57,19 @@ class Consumer(Generic[M]):
         return self
 
     def off(self, event: str, listener: Listener) -> Self:
-        """Stop calling it."""
+        """Stop calling it for this event."""
         self._events.remove(event, listener)
         if event == "message":
             self.dispatcher.handlers_changed()
         return self
 
     def handler(self, function: F) -> F:
-        """As a decorator: call a function for each message."""
+        """Decorator: call a function for each message."""
         self.on("message", function)
         return function
 
     def open(self) -> None:
-        """Start to receive. Returns at once; errors are reported to listeners of 'error'."""
+        """Start receiving. Returns at once; errors are reported to listeners of 'error'."""
         self._pubsub.check_open()
         self._stream.start()
 
@@ -93,12 +93,12 @@ class Consumer(Generic[M]):
 
     @property
     def is_open(self) -> bool:
-        """Whether messages are received, or would be."""
+        """Whether it receives messages, or would if there were any."""
         return self._stream.is_open
 
     @property
     def stream(self) -> MessageStream:
-        """The stream behind it."""
+        """Its stream."""
         return self._stream
 
     def set_options(self, **options: Unpack[StreamKeywords]) -> None:
@@ -112,7 +112,7 @@ class Consumer(Generic[M]):
             self._stream.set_options(replace(self._stream.options, **given))
 
     async def __aiter__(self) -> AsyncIterator[M]:
-        """Every message as it arrives. Opens it; ends when it is closed, and raises the error if one ended it."""
+        """Every message as it arrives. Opens the consumer; ends when it is closed, and raises the error if one ended it."""
         self._pubsub.check_open()
         if not self.is_open:
             self.open()
@@ -144,5 +144,5 @@ class Consumer(Generic[M]):
             log.error("the handler of %s %r failed for message %s", self.noun, self.name, message.id, exc_info=error)
 
     def _give_back(self, message: IncomingMessage, error: Exception) -> None:
-        """What happens to a message whose handler failed."""
+        """Handle a message whose handler failed."""
         message.nack()

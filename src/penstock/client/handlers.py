@@ -23,7 +23,7 @@ class Events:
 
     def __init__(self, *names: str) -> None:
         self.listeners: dict[str, list[Listener]] = {name: [] for name in names}
-        """The lists are replaced, never changed, so a loop over one is not disturbed when listeners are added or removed."""
+        """The lists are replaced, never modified, so adding or removing a listener does not disturb a loop."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.on_done: Callable[[], None] | None = None
         """Called when a background task has ended."""
@@ -96,15 +96,15 @@ class Dispatcher(Generic[M]):
         self._asking: deque[asyncio.Future[None]] = deque()
         """Iterators that wait, oldest first."""
         self._workers: dict[M, asyncio.Task[Any] | None] = {}
-        """The task that works on each message."""
+        """The task that handles each message."""
         self._asked = 0
-        """How many iterators have asked for a message and not taken it yet."""
+        """Iterators that have asked for a message and not taken it yet."""
         self._is_over = False
         self._on_free: Callable[[], None] | None = None
 
     @property
     def free(self) -> int | None:
-        """How many more messages would be taken at once, negative when some wait; None: any number, by a handler."""
+        """How many more messages would be taken at once, negative if some wait; None: any number, by a handler."""
         return None if self._listeners["message"] else self._asked - len(self._waiting)
 
     def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
@@ -162,7 +162,7 @@ class Dispatcher(Generic[M]):
             self.take(self._waiting.popleft())
 
     async def next(self) -> M | None:
-        """The next message; None when the stream is over."""
+        """The next message; None if the stream is over."""
         self._asked += 1
         self.handlers_changed()
         try:
@@ -175,7 +175,7 @@ class Dispatcher(Generic[M]):
                     await asking
                 except asyncio.CancelledError:
                     if asking.done() and self._waiting:
-                        self._wake()  # it was notified of a message: another one must be
+                        self._wake()  # it was notified of a message: notify another one
                     self.handlers_changed()
                     raise
             message = self._waiting.popleft()
@@ -194,7 +194,7 @@ class Dispatcher(Generic[M]):
             del self._workers[message]
 
     def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
-        """Receipts of what these tasks work on."""
+        """Receipts of the messages that these tasks handle."""
         return {message.receipt for message, worker in self._workers.items() if worker in tasks}
 
     def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
@@ -202,7 +202,7 @@ class Dispatcher(Generic[M]):
         return self._events.is_busy(but)
 
     def handlers_changed(self) -> None:
-        """Messages may be taken by more or fewer than before."""
+        """The number of messages that can be taken may have changed."""
         if self._on_free is not None:
             self._on_free()
 

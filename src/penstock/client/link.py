@@ -1,7 +1,7 @@
-"""How a client reaches a broker: the port, for which `links/` has a broker in this process and one behind a connection.
+"""The port between a client and a broker; `links/` implements it for a broker in this process and for one behind a connection.
 
-A link hides where the broker is, and nothing else. It repeats requests only if that does nothing twice. It ends streams with a
-transient error, and their readers open them again.
+A link hides where the broker is, and nothing else. It repeats requests only if that is idempotent. It ends streams with a
+transient error, and their readers reopen them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Receiver(Protocol):
         """Take deliveries, which are leased from now on."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """The channel has ended, and was not closed here. What was delivered can still be settled through another."""
+        """The channel has ended, and was not closed here. Its deliveries can still be settled through another one."""
 
 
 class Channel(Protocol):
@@ -51,10 +51,10 @@ class Channel(Protocol):
         """
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
-        """Acks and nacks that were given to `settle` and may not have arrived, once the channel is over."""
+        """Acks and nacks that were passed to `settle` and may not have arrived, once the channel is over."""
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """The same; returns the receipts that were not leased any more, after the rest is durable."""
+        """The same; returns the receipts that were not leased any more, once the others are durable."""
 
     def adjust(self, limits: Limits) -> None:
         """Change the limits."""
@@ -83,29 +83,30 @@ class Link(Protocol):
         """Call an operation."""
 
     async def publish(self, topic: str, messages: list[Any]) -> list[str]:
-        """Publish messages to a topic, all or none; returns their ids when they are safe. Never twice.
+        """Publish messages to a topic, all or none; returns their ids once they are durable. Never stores them twice.
 
-        They are checked, and what `publishing.outgoing` makes for this kind of link.
+        The messages are checked, in the form that `publishing.outgoing` makes for this kind of link.
         """
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
-        """Publish messages to a work queue, all or none; returns their ids when they are safe. Never twice."""
+        """Publish messages to a work queue, all or none; returns their ids once they are durable. Never stores them twice."""
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
         """Start a stream of deliveries of a subscription or work queue (`frames.TOPIC`, `frames.QUEUE`).
 
-        `held`: receipts that a returning consumer still has. Raises what keeps it from opening; a transient error may pass.
+        `held`: receipts that a reconnecting consumer still has. Raises the error if it cannot be opened; a transient one may
+        pass.
         """
 
 
 OPEN_IT = "open it with `async with PubSub() as pubsub: …`, or in blocking form with `with penstock.sync.PubSub() as pubsub: …`"
-"""What to do with a client that is not open."""
+"""The hint for a client that is not open."""
 
 
 def check_loop(loop: asyncio.AbstractEventLoop | None) -> None:
-    """FailedPrecondition if `loop`, to which a client belongs, is not the one that runs here."""
+    """Raise FailedPrecondition if `loop`, to which a client belongs, is not the running one."""
     try:
         if asyncio.get_running_loop() is loop:
             return
@@ -139,6 +140,6 @@ async def exists(look: Awaitable[object]) -> bool:
     """Whether a lookup finds something."""
     try:
         await look
-    except (NotFound, InvalidArgument):  # nothing is there, or can have this name
+    except (NotFound, InvalidArgument):  # nothing exists, or can have this name
         return False
     return True

@@ -13,11 +13,11 @@ from penstock import forks
 from penstock.errors import FailedPrecondition
 
 THREADS = 32
-"""How many handlers run at once."""
+"""Handlers that run concurrently."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own, and the way to it from other threads."""
+    """An event loop in a thread of its own, and calls into it from other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,12 +27,12 @@ class LoopThread:
         forks.own(self, "client")
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Call a function in the loop's thread; what it gives to be awaited is awaited.
+        """Call a function in the loop's thread; an awaitable result is awaited.
 
         An interrupted wait cancels it.
         """
         if not self.is_alive:
-            raise FailedPrecondition("the client is closed", hint="make a new PubSub with the same arguments")
+            raise FailedPrecondition("the client is closed", hint="create a new PubSub with the same arguments")
         if self.is_here:
             raise FailedPrecondition(
                 "a function that the client calls, such as the `where` of a redrive, cannot wait for the client",
@@ -46,7 +46,7 @@ class LoopThread:
             raise
 
     def beside(self, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-        """Run a function that may block in a thread; called from the loop."""
+        """Run a function that may block in a thread; call this from the loop."""
         return self._loop.run_in_executor(self._threads, function, *args)
 
     @property
@@ -60,7 +60,7 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def close(self) -> None:
-        """End the loop and the threads. Safe to call twice."""
+        """End the loop and the threads. Can be called twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A message as a subscriber gets it."""
+"""A message as a subscriber receives it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class AckResponse(IntEnum):
-    """What became of an ack or nack that asked for an answer; the numbers are gRPC's."""
+    """The result of an ack or nack with response; the numbers are those of gRPC."""
 
     SUCCESS = 0
     INVALID = 3
-    """The delivery was over before: settled, expired, or replaced by another."""
+    """The delivery was over already: settled, expired, or redelivered."""
     PERMISSION_DENIED = 7
     FAILED_PRECONDITION = 9
     OTHER = 13
-    """Nobody knows: the connection was lost before the answer came."""
+    """Unknown: the connection was lost before the answer came."""
 
 
 async def response_to(settling: Awaitable[Sized]) -> AckResponse:
-    """What became of a settlement that returns what was not live any more."""
+    """The response for a settlement, which returns the receipts that were not live any more."""
     try:
         failed = await settling
     except PermissionDenied:
@@ -47,10 +47,10 @@ async def response_to(settling: Awaitable[Sized]) -> AckResponse:
 
 
 class DeliverySettler(Protocol):
-    """Settles deliveries. May be called from any thread."""
+    """Settles deliveries. Thread-safe."""
 
     def begin(self, message: IncomingMessage) -> None:
-        """Work on it starts."""
+        """Report that its handler starts."""
 
     def ack(self, message: IncomingMessage) -> None:
         """Acknowledge it."""
@@ -70,7 +70,7 @@ class DeliverySettler(Protocol):
 class IncomingMessage:
     """One delivery. Settle it with `ack` or `nack`; the first call counts, later ones do nothing.
 
-    May be used from any thread, but for what is awaited, which belongs to the event loop.
+    It can be used from any thread, except for coroutines, which belong to the event loop.
     """
 
     __slots__ = (
@@ -96,19 +96,19 @@ class IncomingMessage:
         self.receipt = receipt
         self.received_at = now
         self.deadline = deadline
-        """When its lease runs out, as far as is known here; by a clock that never steps."""
+        """When its lease expires, as far as is known here; by a monotonic clock."""
         self.span = 0
-        """How long that lease lasts as a whole."""
+        """The full duration of that lease."""
         self.end_at = deadline
-        """How far its lease may be extended."""
+        """The limit of extensions of its lease."""
         self.is_worked_on = False
         self.stream = 0
-        """Which of the streams brought it, counted from 0."""
+        """The number of the stream that delivered it, from 0."""
         self._is_settled = False
 
     @property
     def id(self) -> str:
-        """The message's id: unique across all topics, sortable by time; the same for every delivery."""
+        """The message's id: unique across all topics, sortable by time, and the same for every delivery."""
         return message_id(self._delivery.message.publish_at, self._opened.stream, self._delivery.offset)
 
     @property
@@ -123,13 +123,13 @@ class IncomingMessage:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The attributes. They cannot be changed."""
+        """The attributes, read-only."""
         attributes = self._delivery.message.attributes
         return MappingProxyType(attributes) if attributes else _NOTHING
 
     @property
     def ordering_key(self) -> str:
-        """The ordering key, empty when there is none."""
+        """The ordering key, empty if there is none."""
         return self._delivery.message.key
 
     @property
@@ -150,17 +150,17 @@ class IncomingMessage:
 
     @property
     def priority(self) -> int:
-        """0–9, 9 is delivered first."""
+        """0 to 9; 9 is delivered first."""
         return self._delivery.message.priority
 
     @property
     def length(self) -> int:
-        """Bytes of data."""
+        """Bytes of the payload."""
         return len(self._delivery.message.data)
 
     @property
     def offset(self) -> int:
-        """Its place in its topic's log."""
+        """Its offset in its topic's log."""
         return self._delivery.offset
 
     @property
@@ -169,14 +169,14 @@ class IncomingMessage:
         return self._is_settled
 
     def json(self) -> Any:
-        """The payload, read as JSON."""
+        """The payload, parsed as JSON."""
         try:
             return msgspec.json.decode(self._delivery.message.data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
 
     def begin(self) -> None:
-        """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
+        """Report that its handler starts: if this process dies, the attempt counts. Streams report it themselves."""
         if not self._is_settled:
             self._settler.begin(self)
 
@@ -200,14 +200,14 @@ class IncomingMessage:
             self._settler.move(self, span)
 
     async def ack_with_response(self) -> AckResponse:
-        """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
+        """Acknowledge it, and return once that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
         return await self._settler.confirm(self, acks=[self.receipt])
 
     async def nack_with_response(self) -> AckResponse:
-        """Requeue it, and return when that is certain; INVALID if the lease was over."""
+        """Requeue it, and return once that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
@@ -226,7 +226,7 @@ class IncomingMessage:
 
 
 def _span(seconds: Duration) -> float:
-    """Seconds of a deadline that is allowed."""
+    """The seconds of a valid deadline."""
     try:
         return micros(seconds, "seconds", maximum=MAX_DEADLINE) / SECOND
     except InvalidArgument:

@@ -27,7 +27,7 @@ DAY_SECONDS = 86_400
 
 
 class CloseBehavior(StrEnum):
-    """What a closing stream does with messages that are not settled."""
+    """What a closing stream does with unsettled messages."""
 
     WAIT = "wait"
     """Wait until they are settled or their leases expire."""
@@ -37,26 +37,26 @@ class CloseBehavior(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberOptions:
-    """How a MessageStream takes its messages. Durations are seconds or `timedelta`."""
+    """The options of a MessageStream. Durations are seconds or `timedelta`."""
 
     flow_control: FlowControl = field(default_factory=FlowControl)
-    """Limits of what is unsettled at once; what is None in it is 1,000 messages or 100 MiB."""
+    """Limits of unsettled messages; None in it means 1,000 messages or 100 MiB."""
     ack_deadline: Duration = 60
     """How long a lease lasts unless it is extended."""
     message_ordering: bool = False
-    """Messages of one ordering key come one at a time, in order. The subscription must have been created so."""
+    """Deliver messages of one ordering key one at a time, in order. The subscription must have been created with it."""
     ordering_window: int = 1
-    """How many messages of one ordering key the stream may hold. They are still handled one at a time, in order."""
+    """Messages of one ordering key that the stream may hold. They are still handled one at a time, in order."""
     max_streams: int = 5
-    """How many streams bring messages side by side. They share the limits, and the messages evenly."""
+    """Concurrent streams. They share the limits, and the messages evenly."""
     high_water_mark: int | None = None
-    """How many messages are held for an `async for` that is busy with others; None: as many as `flow_control` allows. Handlers
+    """Messages that are held for a busy `async for`; None: as many as `flow_control` allows. Handlers
     take every message at once, so that none is held for them."""
     max_extension: Duration = 3_600
-    """How long after its delivery a lease ends at the latest, however long its handler runs."""
+    """How long after its delivery a lease expires at the latest, however long its handler runs."""
     close_behavior: CloseBehavior = CloseBehavior.WAIT
     close_timeout: Duration | None = None
-    """How long a close waits for unsettled messages before it requeues them; None: as long as leases last."""
+    """How long a close waits for unsettled messages before it requeues them; None: until their leases expire."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.flow_control, FlowControl):
@@ -87,7 +87,7 @@ class SubscriberOptions:
 
 
 class StreamKeywords(TypedDict, total=False):
-    """The fields of `SubscriberOptions` as keywords. None leaves one as it is."""
+    """The fields of `SubscriberOptions` as keywords. None leaves a field unchanged."""
 
     flow_control: FlowControl | None
     ack_deadline: Duration | None
@@ -101,7 +101,7 @@ class StreamKeywords(TypedDict, total=False):
 
 
 class SubscriptionKeywords(StreamKeywords, total=False):
-    """What a subscription can be made with: how its messages are received, and how `create` makes it at the broker."""
+    """The keywords of a subscription: how its messages are received, and how `create` creates it."""
 
     ack_deadline_seconds: Duration
     """Deprecated here: use `ack_deadline`."""
@@ -117,19 +117,19 @@ class SubscriptionKeywords(StreamKeywords, total=False):
 
 
 class OnLimit(StrEnum):
-    """What becomes of a message beyond the limits of flow control."""
+    """What happens to a message beyond the limits of flow control."""
 
     BLOCK = "block"
-    """It waits in line, and is sent when there is room."""
+    """It waits, and is sent when there is room."""
     ERROR = "error"
     """Publishing it raises ResourceExhausted."""
     IGNORE = "ignore"
-    """It is sent all the same."""
+    """It is sent anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherFlowControl:
-    """How much may be published and not confirmed. A lone message always passes."""
+    """The limits of unconfirmed messages. A single message is always accepted."""
 
     max_outstanding_messages: int = 10_000
     max_outstanding_bytes: int = 100 * 1024 * 1024
@@ -146,17 +146,17 @@ class PublisherFlowControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """How a topic gathers messages into requests. Durations are seconds."""
+    """How a topic batches messages. Durations are seconds."""
 
     max_messages: int = 100
     """A batch is sent when it has this many messages; 1 sends each message alone."""
     max_bytes: int = 1024 * 1024
     """A batch is sent when it has this many bytes. A larger message is sent alone."""
     max_seconds: float = 0.01
-    """How long messages gather while another batch is on its way. When none is, they do not wait."""
+    """How long messages gather while another batch is in flight. If none is, they do not wait."""
     flow_control: PublisherFlowControl = field(default_factory=PublisherFlowControl)
     give_up_seconds: float = 60
-    """How long a batch is tried before its messages fail, and how long a close waits for what is not confirmed."""
+    """How long a batch is retried before its messages fail, and how long a close waits for unconfirmed messages."""
 
     def __post_init__(self) -> None:
         check_count(self.max_messages, "max_messages", 1, MAX_BATCH_MESSAGES)
@@ -176,7 +176,7 @@ class PublishOptions:
         if flow.on_limit is OnLimit.IGNORE:
             return BatchLimits(self.max_messages, self.max_bytes, max_wait)
         return BatchLimits(
-            # A batch must not be larger than what may be on its way at all.
+            # A batch must not be larger than the limit of messages in flight.
             min(self.max_messages, flow.max_outstanding_messages),
             min(self.max_bytes, flow.max_outstanding_bytes),
             max_wait,

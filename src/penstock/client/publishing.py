@@ -48,13 +48,13 @@ log = logging.getLogger("penstock.client")
 
 MANY_MESSAGES = 1_000
 MANY_BYTES = 8 * 1024 * 1024
-"""How much of an explicit batch goes in one request."""
+"""The size of one request of an explicit batch."""
 
 M = TypeVar("M")
-Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list of them
+Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; for an explicit batch a list of ids
 
 Outgoing: TypeAlias = "Message | StoredMessage | Accepted"
-"""A checked message: for a broker in this process as its log keeps it, with its producer's id in a batch of its own."""
+"""A checked message; for a broker in this process in the form of its log, and with a producer id in a batch of its own."""
 
 _NOTHING: dict[str, str] = {}
 _ANY_QUEUE = QueueConfig()
@@ -71,9 +71,9 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     sequence: int | None = None,
     clock: Clock | None = None,
 ) -> tuple[Outgoing, int]:
-    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it.
+    """The message with plain values only, and its size in bytes; InvalidArgument if no broker would accept it.
 
-    `clock` is that of a broker in this process: the message is then made as its log keeps it, and the broker checks it no more.
+    `clock` is that of a broker in this process: the message then has the form of its log, and the broker does not check it again.
     """
     if type(data) is not bytes:
         data = _bytes(data)
@@ -116,7 +116,7 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
 
 
 def json_bytes(value: object) -> bytes:
-    """A value as JSON: what JSON knows, and dataclasses, dates and the like in their usual form."""
+    """A value as JSON: JSON types, and dataclasses, dates and the like in their usual form."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins)
         return text.encode()
@@ -137,7 +137,7 @@ class Sender(ABC, Generic[M]):
     noun: str
     """The kind of its destination, for log messages."""
     divisible: tuple[type[PenstockError], ...] = (InvalidArgument,)
-    """Errors that may be one message's alone: the others of its batch are sent without it."""
+    """Errors that may concern a single message: the others of its batch are sent without it."""
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
         self._pubsub = pubsub
@@ -167,20 +167,20 @@ class Sender(ABC, Generic[M]):
 
     @abstractmethod
     async def _store(self, messages: list[M]) -> list[str]:
-        """Send messages, all or none; returns their ids when they are safe."""
+        """Send messages, all or none; returns their ids once they are durable."""
 
     def publish(self, key: str, message: M, size: int, is_marked: bool) -> asyncio.Future[str]:
-        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
+        """Queue a checked message; the future returns its id. Raises if publishing is impossible."""
         pubsub = self._pubsub
         loop = pubsub.loop
-        # As `check_open`, without asking for the running loop: that costs as much as all the rest of publishing a message.
+        # Like `check_open`, without asking for the running loop: that costs as much as the rest of publishing a message.
         if loop is None or get_ident() != pubsub.thread or not loop.is_running():
             loop = pubsub.check_open()
         future: asyncio.Future[str] = loop.create_future()
         try:
             is_due = self._batching.add(key, message, future, size, monotonic(), is_marked)
         except PublishingPaused as error:
-            fail(future, error)  # as those do that were in line when it was paused
+            fail(future, error)  # like those that waited when it was paused
             return future
         if is_due and not self._is_due:
             self._is_due = True
@@ -196,7 +196,7 @@ class Sender(ABC, Generic[M]):
             await turn
 
     async def flush(self) -> None:
-        """Send everything now, and return when all of it is confirmed or has failed."""
+        """Send everything now, and return once all of it is confirmed or has failed."""
         self._pubsub.check_open()
         self._batching.flush()
         if not self._batching.unsettled:
@@ -207,7 +207,7 @@ class Sender(ABC, Generic[M]):
         await done
 
     async def close(self) -> None:
-        """Flush, and give up what is not confirmed in time. Safe to call twice."""
+        """Flush, and give up what is not confirmed in time. Can be called twice."""
         seconds = self._options.give_up_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -228,14 +228,14 @@ class Sender(ABC, Generic[M]):
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _soon(self) -> None:
-        """Pump at the end of the next turn: a caller that just got an id may publish again before that, into the same batch."""
+        """Pump at the end of the next turn: a caller that just got an id may publish again before, into the same batch."""
         loop = self._pubsub.loop
         if not self._is_due and loop is not None:
             self._is_due = True
             loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send what is to be sent, and come back when the next batch has gathered for long enough."""
+        """Send what is due, and schedule a call for the next batch."""
         self._is_due = False
         loop, now = self._pubsub.loop, monotonic()
         if loop is None:
@@ -247,7 +247,7 @@ class Sender(ABC, Generic[M]):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
-            # Rounded up: a timer that rings too early would find nothing to do.
+            # Rounded up: a timer that fires too early would find nothing to do.
             self._timer = loop.call_later((due - now + 1) / SECOND, self._ring)
 
     def _ring(self) -> None:
@@ -255,7 +255,7 @@ class Sender(ABC, Generic[M]):
         self._pump()
 
     async def _send(self, batch: Batch[M, Ticket]) -> None:
-        """Send a batch until it succeeds or fails: afterwards each of its tickets is done."""
+        """Send a batch until it succeeds or fails; then each of its tickets is done."""
         seconds = self._options.give_up_seconds
         patience = RetryWindow(monotonic() + round(seconds * SECOND))
         try:
@@ -280,7 +280,7 @@ class Sender(ABC, Generic[M]):
             self._settled(batch)
 
     async def _published(self, batch: Batch[M, Ticket], messages: list[M], patience: RetryWindow) -> list[str | PenstockError]:
-        """The id of each message, or what is wrong with it. Raises what all of them fail with."""
+        """The id of each message, or its error. Raises an error that concerns all of them."""
         while True:
             patience.refusal = None
             try:
@@ -296,7 +296,7 @@ class Sender(ABC, Generic[M]):
                 if pause is None:
                     raise
                 await asyncio.sleep(pause / SECOND)
-        # One of them is bad, and the others have nothing to do with it: halves are sent until it is alone.
+        # One of them is invalid, the others are not affected: halves are sent until it is alone.
         middle = len(messages) // 2
         results: list[str | PenstockError] = []
         for half in (messages[:middle], messages[middle:]):
@@ -358,7 +358,7 @@ class Sender(ABC, Generic[M]):
             self._soon()
 
     def _wake_line(self) -> None:
-        """Wake callers that wait for room: each sees what those before it have taken."""
+        """Wake callers that wait for room; each sees what the earlier ones have taken."""
         if self._in_line and self._batching.lacking() is None:
             in_line, self._in_line = self._in_line, []
             for turn in in_line:
@@ -367,13 +367,13 @@ class Sender(ABC, Generic[M]):
 
 
 def fail(ticket: Ticket, error: Exception) -> bool:
-    """Set the error of a ticket that is still pending; returns whether nothing awaits it, so that the log has to say it."""
+    """Set the error of a pending ticket; returns whether nothing awaits it, so that it must be logged."""
     if ticket.done():
         return False
-    # Nothing public says whether a future is awaited. Without the attribute, failures are logged also when they are raised.
+    # There is no public way to learn whether a future is awaited. Without the attribute, raised failures are logged too.
     is_awaited = bool(getattr(ticket, "_callbacks", None))
     ticket.set_exception(error)
-    ticket.exception()  # looked at: a line for each message would say nothing more than the one for all of them
+    ticket.exception()  # mark as retrieved: a line for each message would add nothing to the common one
     return not is_awaited
 
 
@@ -411,7 +411,7 @@ class Publisher(Sender[Outgoing]):
         return await self._pubsub.link.publish(self._name, messages)
 
     def _checked(self, messages: Iterable[Message]) -> list[_Chunk]:
-        """Messages of plain values, as they go in requests; all are good, or none is taken."""
+        """Messages with plain values, in the form of requests; all are valid, or none is accepted."""
         if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
             raise InvalidArgument.of("messages", messages, "a list of Message")
         chunks: list[_Chunk] = []
@@ -449,7 +449,7 @@ class Publisher(Sender[Outgoing]):
 
 @dataclass(slots=True)
 class _Chunk:
-    """What goes in one request. Messages with and without a producer id of their own never share one."""
+    """The content of one request. Messages with and without a producer id never share one."""
 
     is_marked: bool
     messages: list[Outgoing] = field(default_factory=list)
@@ -467,7 +467,7 @@ class QueuePublisher(Sender[NewMessage]):
     divisible = (InvalidArgument, QueueFull)
 
     async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:
-        """Send messages at once, all or none; returns their ids."""
+        """Publish messages together, all or none; returns their ids."""
         self._pubsub.check_open()
         if not isinstance(messages, Iterable):
             raise InvalidArgument.of("messages", messages, "a list of NewMessage")
@@ -485,9 +485,9 @@ class QueuePublisher(Sender[NewMessage]):
 
 
 def checked(message: NewMessage) -> int:
-    """The size of a message as it travels; InvalidArgument when no queue would take it.
+    """The size of a message on the wire; InvalidArgument if no queue would accept it.
 
-    It is checked before it shares a request with others: what cannot even be written down would fail them too.
+    It is checked before it shares a request with others: an unencodable message would fail them too.
     """
     if not isinstance(message, NewMessage):
         raise InvalidArgument.of("message", message, "a NewMessage")

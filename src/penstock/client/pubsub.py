@@ -1,4 +1,4 @@
-"""PubSub: where everything begins. The same code runs on a broker in this process and on a server."""
+"""PubSub: the entry point. The same code runs on a broker in this process and on a server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PubSub:
 
     `PubSub()` is a broker in this process, in memory; `PubSub(data_dir="…")` keeps everything on disk; `PubSub("http://host:8085",
     token="…")` is a server, with `tls` for a certificate of your own; `PubSub(["http://a:8085", "http://b:8085"])` are the nodes
-    of a cluster. `topic(name)` and the like return the same object each time and make nothing at the broker.
+    of a cluster. `topic(name)` and the like return the same object each time and create nothing at the broker.
 
     The client reconnects by itself, to the next node if there are several: a request waits `give_up_seconds` for a connection.
     Every `ping_seconds` (20; 2 with several nodes) it sends a ping; after two without an answer it drops the connection.
@@ -88,10 +88,10 @@ class PubSub:
         return self
 
     async def close(self, *, give_back: bool = False) -> None:
-        """Publish what waits, close every subscription and queue, and disconnect. Safe to call twice.
+        """Publish pending messages, close every subscription and queue, and disconnect. Can be called twice.
 
         With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
-        cancelled, the broker is released at once, whatever is not settled or published.
+        cancelled, the broker is released at once, whatever is unsettled or unpublished.
         """
         if self.loop is None:
             return
@@ -101,12 +101,12 @@ class PubSub:
             if give_back:
                 for consumer in consumers:
                     consumer.set_options(close_behavior=CloseBehavior.NACK)
-            # Side by side: each may wait for its handlers. Awaited by this task: a handler that closes does not wait for itself.
+            # Concurrently: each may wait for its handlers. Awaited by this task: a handler that closes does not wait for itself.
             for consumer in consumers:
                 consumer.stream.begin_stop()
             for consumer in consumers:
                 await consumer.close()
-            # After the handlers, which may publish to the last.
+            # After the handlers, which may publish until they end.
             await asyncio.gather(
                 *[topic.publisher.close() for topic in self._topics.values()],
                 *[queue.publisher.close() for queue in self._queues.values()],
@@ -134,7 +134,7 @@ class PubSub:
         if self.loop is not None:
             self.check_open()
 
-    # ── things ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── resources ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
@@ -169,14 +169,14 @@ class PubSub:
             found = self._schemas[name] = Schema(self, name)
         return found
 
-    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inspection ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def topics(self) -> list[TopicMetadata]:
-        """Every topic."""
+        """All topics."""
         return await self.link.call(Operations.list_topics)
 
     async def subscriptions(self) -> list[SubscriptionMetadata]:
-        """Every subscription."""
+        """All subscriptions."""
         return await self.link.call(Operations.list_subscriptions)
 
     async def queues(self) -> list[str]:
@@ -184,15 +184,15 @@ class PubSub:
         return await self.link.call(Operations.list_queues)
 
     async def schemas(self) -> list[SchemaInfo]:
-        """Every schema, with its newest revision."""
+        """All schemas, each with its newest revision."""
         return await self.link.call(Operations.list_schemas)
 
     async def validate_schema(self, kind: str, definition: str) -> None:
-        """InvalidArgument, which says where, for a definition that could not be a schema."""
+        """Raise InvalidArgument, with the place, for a definition that is not a valid schema."""
         await self.link.call(Operations.validate_schema, kind, definition)
 
     async def snapshots(self) -> list[SnapshotInfo]:
-        """Every snapshot."""
+        """All snapshots."""
         return await self.link.call(Operations.list_snapshots)
 
     async def delete_snapshot(self, name: str) -> None:
@@ -200,11 +200,11 @@ class PubSub:
         await self.link.call(Operations.delete_snapshot, name)
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first."""
+        """The events of a message, oldest first."""
         return await self.link.call(Operations.trace, message_id)
 
     async def overview(self) -> Overview:
-        """Every topic, subscription and queue with its counters."""
+        """All topics, subscriptions and queues with their counters."""
         return await self.link.call(Operations.overview)
 
     async def info(self) -> ServerInfo:

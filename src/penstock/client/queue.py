@@ -1,4 +1,4 @@
-"""A work queue: what it is at the broker, publishing to it, and its tasks as they come."""
+"""A work queue: its settings at the broker, publishing to it, and its tasks as they arrive."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CONFIG_SETTINGS = frozenset(field.name for field in fields(QueueConfig))
 MAX_DELAY_SECONDS = 366 * 86_400
 LETTERS = 500
-"""How many dead letters are asked for at once."""
+"""Dead letters in one request."""
 
 
 class QueueTask(IncomingMessage):
@@ -57,29 +57,29 @@ class QueueTask(IncomingMessage):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers. They cannot be changed."""
+        """The headers, read-only."""
         return self.attributes
 
     @property
     def retry_count(self) -> int:
-        """How often it was tried before: 0 for the first delivery."""
+        """The number of earlier attempts: 0 for the first delivery."""
         return self._delivery.attempt - 1
 
     @property
     def max_retries(self) -> int:
-        """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
+        """How often it may be retried before it becomes a dead letter: its own number, or the queue's."""
         return (self._delivery.message.max_attempts or self._opened.max_attempts or 1) - 1
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
-        """Requeue it, after `delay` if given; with requeue=False, or when no retries are left, it becomes a dead letter.
+        """Requeue it, after `delay` if given; with requeue=False, or without retries left, it becomes a dead letter.
 
-        The error is kept with it. Without a delay, the queue's retry policy decides when it is redelivered.
+        The error is stored with it. Without a delay, the queue's retry policy decides when it is redelivered.
         """
         seconds = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS) / 1e6
         if error is not None:
             if not isinstance(error, str):
-                raise InvalidArgument.of("error", error, "a text or None")
-            # What an exception says may hold anything, lone surrogates too; it must not keep the message from returning.
+                raise InvalidArgument.of("error", error, "a str or None")
+            # The text of an exception may contain anything, also lone surrogates; it must not prevent the nack.
             error = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "replace").decode()
         if not self._is_settled:
             self._is_settled = True
@@ -96,7 +96,7 @@ class QueueTask(IncomingMessage):
 
 
 class WorkQueue(Consumer[QueueTask]):
-    """A work queue by its name. Making the object makes nothing at the broker: `create` does.
+    """A work queue by its name. Creating the object creates nothing at the broker: `create` does.
 
     Consume it with `on("message", handler)` and `open()`, with `async for task in queue`, or a few at a time with `consume`. A
     task whose handler raised is requeued with the text of the error, and listeners of 'error' are called.
@@ -109,7 +109,7 @@ class WorkQueue(Consumer[QueueTask]):
     def __init__(self, pubsub: PubSub, name: str, **options: Unpack[StreamKeywords]) -> None:
         super().__init__(pubsub, name)
         self.publisher = QueuePublisher(pubsub, name)
-        """Gathers messages into requests."""
+        """Batches messages into requests."""
         self._consumer_id = f"client-{secrets.token_hex(8)}"
         self.set_options(**options)
 
@@ -126,21 +126,21 @@ class WorkQueue(Consumer[QueueTask]):
         delay: Duration | None = None,
         deliver_at: datetime | float | None = None,
     ) -> str:
-        """Add a message (bytes, str or a JSON value); returns its id when it is safe.
+        """Publish a message (bytes, str or a JSON value); returns its id once it is durable.
 
         `priority`: 9 is consumed first, 0 last. `ttl`, `delay`: seconds. `deliver_at`: an aware datetime, or seconds since 1970.
-        What is None is as the queue's settings say.
+        None means the setting of the queue.
         """
         if isinstance(headers, Mapping):
             headers = {**headers}
         return await self.publish_message(NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at))
 
     async def publish_message(self, message: NewMessage) -> str:
-        """Add a message; returns its id when it is safe. Those that are published at the same time travel together."""
+        """Publish a message; returns its id once it is durable. Messages that are published at the same time share a request."""
         return await self.publisher.publish("", message, checked(message), message.producer_id is not None)
 
     async def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
-        """Add messages together, all or none; returns their ids."""
+        """Publish messages together, all or none; returns their ids."""
         return await self.publisher.publish_many(messages)
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,10 +154,10 @@ class WorkQueue(Consumer[QueueTask]):
         prefetch: int | None = None,
         consumer: str | None = None,
     ) -> list[QueueTask]:
-        """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+        """Lease up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
-        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names the holder
-        them; without it every `WorkQueue` object is one.
+        A consumer holds at most `prefetch` unsettled tasks (None: the queue's setting). `consumer` names the consumer; without it
+        each `WorkQueue` object is one.
         """
         settler = consumer or self._consumer_id
         found = await self.link.call(Operations.consume, self.name, settler, max_messages, wait, ack_deadline, prefetch)
@@ -167,7 +167,7 @@ class WorkQueue(Consumer[QueueTask]):
         return [_task(self._holders[settler], one, now) for one in found]
 
     async def peek(self) -> QueueMessage | None:
-        """The message that would be consumed next; None when none is ready."""
+        """The message that would be consumed next; None if none is ready."""
         return await self.link.call(Operations.peek_queue, self.name)
 
     # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,9 +177,8 @@ class WorkQueue(Consumer[QueueTask]):
     ) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, ack_deadline=60)`.
 
-        By name, settings that are not given are as the server's defaults.
-        With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
-        QueueConfig, settings at their defaults do not count as given.
+        Settings that are not given by name have the server's defaults. With `exist_ok` an existing queue stays as it is;
+        AlreadyExists if a given setting differs there. Settings of a QueueConfig at their defaults do not count as given.
         """
         specified = with_specified_names(settings, "ack_deadline_secs")
         self._check_known(specified, CONFIG_SETTINGS)
@@ -191,7 +190,7 @@ class WorkQueue(Consumer[QueueTask]):
         return self
 
     async def update(self, **changes: Unpack[QueueSettings]) -> QueueConfig:
-        """Change settings by name; what is not named stays. Returns all settings."""
+        """Change settings by name; others stay. Returns all settings."""
         specified = with_specified_names(changes, "ack_deadline_secs")
         self._check_known(specified, CONFIG_SETTINGS)
         return await self.link.call(Operations.update_queue, self.name, specified)
@@ -200,15 +199,15 @@ class WorkQueue(Consumer[QueueTask]):
         return by_name(await self.config())
 
     async def exists(self) -> bool:
-        """Whether there is such a queue."""
+        """Whether the queue exists."""
         return await exists(self.config())
 
     async def config(self) -> QueueConfig:
-        """Its settings; QueueNotFound when there is none."""
+        """Its settings; QueueNotFound if it does not exist."""
         return await self.link.call(Operations.get_queue, self.name)
 
     async def delete(self) -> None:
-        """Delete it with everything in it, its dead letters too."""
+        """Delete it with its messages and dead letters."""
         await self.link.call(Operations.delete_queue, self.name)
 
     async def stats(self) -> QueueStats:
@@ -216,15 +215,15 @@ class WorkQueue(Consumer[QueueTask]):
         return await self.link.call(Operations.queue_stats, self.name)
 
     async def consumers(self, max_messages: int = 100) -> list[QueueConsumer]:
-        """Who consumes it, and what each holds since when: up to `max_messages` of each, oldest first."""
+        """Its consumers, and what each holds since when: up to `max_messages` of each, oldest first."""
         return await self.link.call(Operations.queue_consumers, self.name, max_messages)
 
     async def purge(self) -> int:
-        """Remove all waiting messages; returns how many."""
+        """Remove all messages that are not leased; returns how many."""
         return await self.link.call(Operations.purge_queue, self.name)
 
     async def pause_delivery(self) -> None:
-        """Pause delivery to all consumers, until `resume_delivery`. `pause` concerns this object alone."""
+        """Pause delivery to all consumers, until `resume_delivery`. `pause` affects only this object."""
         await self.link.call(Operations.pause_queue, self.name)
 
     async def resume_delivery(self) -> None:
@@ -244,7 +243,7 @@ class WorkQueue(Consumer[QueueTask]):
     # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
-        """The messages that could not be processed, and why, oldest first."""
+        """The messages that could not be processed, with the reasons, oldest first."""
         if limit is not None:
             check_count(limit, "limit", 1)
         return [letter async for letter in self._letters(limit)]
@@ -254,7 +253,7 @@ class WorkQueue(Consumer[QueueTask]):
         await self.link.call(Operations.retry_dead_letter, self.name, message_id)
 
     async def redrive(self, where: Callable[[DeadLetter], bool] | None = None, *, limit: int | None = None) -> int:
-        """Put dead letters back, oldest first: all, those for which `where` is true, at most `limit`; returns how many."""
+        """Put dead letters back, oldest first: all or those that match `where`, at most `limit`; returns how many."""
         if where is None:
             return await self.link.call(Operations.redrive_dead_letters, self.name, limit)
         if not callable(where):
@@ -269,13 +268,13 @@ class WorkQueue(Consumer[QueueTask]):
         return await self.link.call(Operations.purge_dead_letters, self.name)
 
     async def _letters(self, limit: int | None = None) -> AsyncIterator[DeadLetter]:
-        """The dead letters of one moment, read piece by piece: there may be many, and large ones."""
+        """The dead letters of one moment, read in pieces: there may be many, and large ones."""
         rest = (await self.link.call(Operations.dead_letter_ids, self.name))[:limit]
         while rest:
             asked, rest = rest[:LETTERS], rest[LETTERS:]
             letters = await self.link.call(Operations.dead_letters, self.name, asked)
             if letters and letters[-1].message.message_id != asked[-1]:
-                # The answer was full, or the last ones are gone.
+                # The answer was full, or the last ones were removed.
                 rest = asked[asked.index(letters[-1].message.message_id) + 1 :] + rest
             for letter in letters:
                 yield letter
@@ -286,7 +285,7 @@ class WorkQueue(Consumer[QueueTask]):
 
 
 def _task(settler: DeliverySettler, message: QueueMessage, now: int) -> QueueTask:
-    """A message that was consumed, as if a stream had brought it."""
+    """A message that was consumed, in the form of one from a stream."""
     payload = message.payload
     if isinstance(payload, bytes):
         data, content = payload, BYTES

@@ -1,4 +1,4 @@
-"""A schema: what the messages of a topic must be."""
+"""A schema of the messages of topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Schema:
-    """A schema by its name. Making the object makes nothing at the broker: `create` does.
+    """A schema by its name. Creating the object creates nothing at the broker: `create` does.
 
     A broker in this process needs the extra `server` for schemas; without it they are refused.
     """
@@ -26,7 +26,7 @@ class Schema:
     async def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
         """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file).
 
-        With `exist_ok` an existing one stays as it is; AlreadyExists if it has no revision with this definition.
+        With `exist_ok` an existing schema stays as it is; AlreadyExists if it has no revision with this definition.
         """
 
         async def found() -> dict[str, object]:
@@ -39,15 +39,15 @@ class Schema:
         return self
 
     async def get(self, revision: str | None = None) -> SchemaInfo:
-        """Its newest revision, or the named one; SchemaNotFound when there is none."""
+        """Its newest revision, or the named one; SchemaNotFound if it does not exist."""
         return await self._pubsub.link.call(Operations.get_schema, self.name, revision)
 
     async def exists(self) -> bool:
-        """Whether there is such a schema."""
+        """Whether the schema exists."""
         return await exists(self.get())
 
     async def commit(self, definition: str) -> SchemaInfo:
-        """Add a revision; InvalidArgument when messages of the one before would not fit it."""
+        """Add a revision; InvalidArgument if it is incompatible with the newest one."""
         return await self._pubsub.link.call(Operations.commit_schema, self.name, definition)
 
     async def revisions(self) -> list[SchemaInfo]:
@@ -59,7 +59,7 @@ class Schema:
         await self._pubsub.link.call(Operations.delete_schema, self.name)
 
     async def validate_message(self, data: bytes, encoding: str = "JSON") -> None:
-        """InvalidArgument, which says where, for a message that does not fit. `encoding`: JSON or BINARY."""
+        """Raise InvalidArgument, with the place, for a message that does not match. `encoding`: JSON or BINARY."""
         if not isinstance(data, bytes):
             raise InvalidArgument.of("data", data, "bytes", hint="encode text with .encode()")
         await self._pubsub.link.call(Operations.validate_message, self.name, data, encoding)

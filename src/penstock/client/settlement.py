@@ -1,7 +1,7 @@
 """Settling deliveries: acks, nacks and deadlines are gathered for one turn of the event loop and sent together.
 
-`Settler` settles what a stream holds, through its channel, and keeps what may not have arrived. `PullSettler` and `QueueSettler`
-settle what was taken without a stream, by operations.
+`Settler` settles the messages of a stream through its channel, and keeps settlements that may not have arrived. `PullSettler` and
+`QueueSettler` settle messages that were leased without a stream, by operations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("penstock.client")
 
 
 class Settler:
-    """Settles what one stream holds, through whichever of its channels is open.
+    """Settles the messages of one stream, through the channel that is open.
 
     Without one it waits. After its end, calls have no effect.
     """
@@ -44,16 +44,16 @@ class Settler:
     ) -> None:
         self._now = steady(clock)
         self._is_immediate = not clock.runs
-        """With a clock that jumps: a test may let days pass in the same turn."""
+        """For a clock of a test, which may advance by days in the same turn."""
         self._held = holdings.by_receipt
         self._on_change = on_change
-        """Called when something was settled."""
+        """Called after a settlement."""
         self._on_move = on_move
-        """Called when leases have other deadlines."""
+        """Called after deadlines have changed."""
         self.before_flush: Callable[[], None] | None = None
-        """Called before what was settled is sent, if it matters what the broker knows by then."""
+        """Called before settlements are sent, if their order matters to the broker."""
         self.on_settled = on_settled
-        """Called with a message that was held and is not any more, and whether it was acknowledged."""
+        """Called with a message that is not held any more, and whether it was acknowledged."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._channel: Channel | None = None
@@ -73,7 +73,7 @@ class Settler:
         self._soon()
 
     def let_go(self) -> None:
-        """Send what waits through the channel, and nothing more until there is another."""
+        """Send the gathered settlements through the channel, and nothing more until there is another channel."""
         self.flush()
         self._channel = None
         if self._connected.done():
@@ -100,7 +100,7 @@ class Settler:
 
     @property
     def pending(self) -> list[int]:
-        """Receipts of what was settled here and may not have arrived yet."""
+        """Receipts of settlements that may not have arrived yet."""
         return [*self._acks, *(nack.receipt for nack in self._nacks)]
 
     def begin(self, message: IncomingMessage) -> None:
@@ -135,7 +135,7 @@ class Settler:
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Settle one delivery, and return the result. Without a connection it waits for one, while the lease lasts."""
+        """Settle one delivery, and return the result. Without a connection it waits for one, until the lease expires."""
         check_loop(self._loop)
         if not self._is_over and self._channel is None:
             await asyncio.wait([self._connected], timeout=max(message.deadline - self._now(), 0) / SECOND)
@@ -153,7 +153,7 @@ class Settler:
         if seconds:
             self._on_move()
         elif held is not None and self.on_settled is not None:
-            self.on_settled(held, acks is not None)  # what it returns follows the settlement that is sent now
+            self.on_settled(held, acks is not None)  # its answer follows the settlements that are sent now
         deadlines = [] if seconds is None else [([message.receipt], seconds)]
         return await response_to(channel.confirm(acks or [], [nack] if nack is not None else [], deadlines))
 
@@ -217,7 +217,7 @@ class Settler:
         if threading.get_ident() == self._thread:
             function(*args, **kwargs)
         else:
-            with suppress(RuntimeError):  # the loop is closed: nobody holds anything any more
+            with suppress(RuntimeError):  # the loop is closed: nothing is held any more
                 self._loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
 
 
@@ -234,7 +234,7 @@ ACK = Settlement()
 
 
 class NoSettler:
-    """Holds what was only looked at: it cannot be settled."""
+    """For peeked messages: they cannot be settled."""
 
     def begin(self, message: IncomingMessage) -> None:
         """Nothing to report."""
@@ -285,7 +285,7 @@ class PullSettler:
         return await response_to(self._settle([message], settlement))
 
     async def finish(self) -> None:
-        """Return when everything that was asked for so far is done."""
+        """Return once all requests so far are done."""
         self._flush()
         if self._running:
             await asyncio.wait(self._running)
@@ -297,14 +297,14 @@ class PullSettler:
         return await self._link.call(Operations.modify_ack_deadline, self._name, ids, settlement.seconds)
 
     def _may_repeat(self, settlement: Settlement) -> bool:
-        """Whether repeating does nothing twice: an ack id belongs to one delivery."""
+        """Whether a repeat is harmless: an ack id belongs to one delivery."""
         return True
 
     def _across(self, message: IncomingMessage, settlement: Settlement) -> None:
         if threading.get_ident() == self._thread:
             self._add(message, settlement)
         else:
-            with suppress(RuntimeError):  # the loop is closed: the lease will run out
+            with suppress(RuntimeError):  # the loop is closed: the lease will expire
                 self._loop.call_soon_threadsafe(self._add, message, settlement)
 
     def _add(self, message: IncomingMessage, settlement: Settlement) -> None:
@@ -326,13 +326,13 @@ class PullSettler:
             except Unavailable as error:
                 if isinstance(error, ServerUnreachable) or not self._may_repeat(settlement):
                     raise
-                await self._settle(messages, settlement)  # the connection was lost on the way
+                await self._settle(messages, settlement)  # the connection was lost
         except PenstockError as error:
             log.warning("%d messages of %r could not be settled: %s", len(messages), self._name, error)
 
 
 class QueueSettler(PullSettler):
-    """Settles deliveries of one work queue by their message ids, for the consumer that holds them."""
+    """Settles deliveries of one work queue by their message ids, for their consumer."""
 
     def __init__(self, link: Link, name: str, consumer: str) -> None:
         super().__init__(link, name)
@@ -351,7 +351,10 @@ class QueueSettler(PullSettler):
         )
 
     def _may_repeat(self, settlement: Settlement) -> bool:
-        """Only an ack: the message is not redelivered after it. An id belongs to all deliveries of a message."""
+        """Only an ack may be repeated: the message is not redelivered after it.
+
+        An id is the same for all deliveries of a message.
+        """
         return settlement == ACK
 
 

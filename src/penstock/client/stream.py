@@ -33,15 +33,16 @@ from penstock.wire.frames import Limits, Nack, Opened, receipt
 log = logging.getLogger("penstock.client")
 
 OPENING_SECONDS = 1.0
-"""How long a channel may still take to open when another one has ended."""
+"""How long a channel may still take to open after another one has ended."""
 LAST_ACKS_SECONDS = 5.0
-"""How long a close waits for acks to arrive when the broker cannot be reached."""
+"""How long a close waits for acks to arrive while the broker is unreachable."""
 
 
 class MessageStream:
-    """A continuous delivery of messages. Belongs to one event loop; all but `stop` returns at once.
+    """A continuous delivery of messages. Belongs to one event loop; all methods except `stop` return at once.
 
-    It may be started, stopped and started again: each time it is another consumer. It keeps what `pause` and `set_options` set.
+    It may be started, stopped and started again: each time it is another consumer. It keeps the settings of `pause` and
+    `set_options`.
     """
 
     def __init__(self, subscription: Source, options: SubscriberOptions | None = None) -> None:
@@ -64,7 +65,7 @@ class MessageStream:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is delivered until `resume`."""
+        """Whether delivery is paused."""
         return self._is_paused
 
     @property
@@ -73,7 +74,7 @@ class MessageStream:
         return self._session.in_flight if self._session is not None else 0
 
     def start(self) -> None:
-        """Begin to deliver. Does nothing when it has started; one that has ended may begin again."""
+        """Start delivering. Does nothing if it has started; an ended stream can be started again."""
         if self._session is None:
             self.failure = None
             self._session = Session(self._source, self._options, is_paused=self._is_paused, on_end=self._ended)
@@ -108,7 +109,7 @@ class MessageStream:
             self._session.resume()
 
     def set_options(self, options: SubscriberOptions) -> None:
-        """Use other options from now on. Leases keep their deadline; options of ordering cannot change while it is open."""
+        """Change the options. Leases keep their deadlines; options of ordering cannot change while it is open."""
         if not isinstance(options, SubscriberOptions):
             raise InvalidArgument.of("options", options, "a SubscriberOptions")
         if self._session is not None:
@@ -127,36 +128,36 @@ class MessageStream:
 
 
 class MessageSink(Protocol):
-    """Who takes messages, of the source's message type. A Dispatcher is one."""
+    """The consumer of messages, of the source's message type. A Dispatcher is one."""
 
     @property
     def free(self) -> int | None:
-        """How many more messages it would work on at once, negative when some wait for that; None: any number."""
+        """How many more messages it would handle at once, negative if some wait; None: any number."""
 
     def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
-        """A stream begins: `on_done` is called whenever work on a message has ended, `on_free` when `free` has changed."""
+        """A stream starts: `on_done` is called whenever a message was handled, `on_free` when `free` has changed."""
 
     def end(self) -> None:
-        """It has ended."""
+        """The stream has ended."""
 
     def take(self, message: Any) -> None:
-        """A message has arrived. Sets `is_worked_on` while it is worked on."""
+        """A message has arrived. Sets `is_worked_on` while it is being handled."""
 
     def drain(self) -> Sequence[IncomingMessage]:
-        """Give up what nobody has started to work on."""
+        """Remove and return messages that are not being handled."""
 
     def lose(self, receipts: Collection[int]) -> None:
-        """Leases have run out: what nobody has started to work on is to be forgotten."""
+        """Leases have expired: drop the messages that are not being handled."""
 
     def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
-        """Receipts of what these tasks work on."""
+        """Receipts of the messages that these tasks handle."""
 
     def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
-        """Whether anybody works on anything, but for these tasks."""
+        """Whether anything is being handled, except by these tasks."""
 
 
 class Source(Protocol):
-    """What a stream delivers from, and whose listeners it calls. A Subscription is one."""
+    """The source of a stream's messages, and the owner of its listeners. A Subscription is one."""
 
     kind: int
     """`frames.TOPIC` for a subscription, `frames.QUEUE` for a work queue."""
@@ -165,18 +166,18 @@ class Source(Protocol):
 
     @property
     def dispatcher(self) -> MessageSink:
-        """Where messages go."""
+        """The destination of messages."""
 
     @property
     def link(self) -> Link:
-        """The way to the broker."""
+        """The link to the broker."""
 
     def emit(self, event: str, *args: Any) -> None:
-        """Tell listeners: 'error' with the error, 'close'."""
+        """Call listeners: 'error' with the error, 'close'."""
 
 
 class Session:
-    """Starts when it is created. Belongs to one event loop."""
+    """One life of a stream. Starts when it is created. Belongs to one event loop."""
 
     def __init__(
         self, source: Source, options: SubscriberOptions, *, is_paused: bool, on_end: Callable[[PenstockError | None], None]
@@ -191,16 +192,16 @@ class Session:
         self._is_paused = is_paused
         self._consumer = f"stream-{secrets.token_hex(8)}"
         self._channels: dict[Channel, int] = {}
-        """The open ones, and their numbers."""
+        """The open channels, and their numbers."""
         self._early: list[tuple[Channel, Sequence[Delivery]]] = []
-        """What came through channels that are just being opened."""
+        """Deliveries of channels that are still being opened."""
         self._arrived: deque[IncomingMessage] = deque()
-        """What came while the stream was paused."""
+        """Deliveries while the stream was paused."""
         self._opened: Opened | None = None
         self._is_opening = False
-        """Whether nothing is to be delivered yet, because streams that share the messages are still to be opened."""
+        """Whether delivery waits for the other streams that share the messages."""
         self._sent: Limits | None = None
-        """The limits that the channels have, while there is a high-water mark."""
+        """The limits of the channels, if there is a high-water mark."""
         self._recovery = ReconnectBackoff()
         self._broken, self._changed = asyncio.Event(), asyncio.Event()
         self._opening: asyncio.Task[None]
@@ -210,7 +211,7 @@ class Session:
         self._lanes: KeyLanes[IncomingMessage] | None
         """Messages with ordering keys, if several of a key may be held."""
         self._is_passing = False
-        """Whether messages whose turn has come will be passed on in the next turn of the loop."""
+        """Whether ready messages will be passed on in the next turn of the loop."""
         self._settler: Settler
         self._begin()
         self._is_fitting = False
@@ -232,16 +233,16 @@ class Session:
 
     @property
     def is_closing(self) -> bool:
-        """Whether it is coming to its end."""
+        """Whether it is ending."""
         return self._closing is not None
 
     def pause(self) -> None:
-        """Hand nothing over until `resume`."""
+        """Deliver nothing until `resume`."""
         self._is_paused = True
         self._adjust()
 
     def resume(self) -> None:
-        """Hand over again, first what has come meanwhile."""
+        """Deliver again, starting with the messages that arrived meanwhile."""
         self._is_paused = False
         self._adjust()
         while self._arrived and not self._is_paused:
@@ -262,19 +263,19 @@ class Session:
             self._broken.set()
 
     def close(self) -> None:
-        """Begin to close."""
+        """Start closing."""
         if self._closing is None:
             self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
             self._adjust()
-            # Messages that no handler has seen are requeued at once, without counting an attempt: others may have them.
+            # Messages that no handler has seen are requeued at once, without counting an attempt.
             unseen = [*self._arrived, *self._source.dispatcher.drain(), *self._waiting()]
             self._arrived.clear()
-            self._settler.on_settled = None  # nothing has its turn any more
+            self._settler.on_settled = None  # no message gets its turn any more
             self._settler.give_back([_unseen(message.receipt) for message in unseen])
-        self._changed.set()  # `stop` may have added one who must not wait for itself
+        self._changed.set()  # `stop` may have added a caller that must not wait for itself
 
     async def stop(self) -> None:
-        """Close, and return when it is over. Cancelling the wait does not stop it; a handler that calls it is not waited for."""
+        """Close, and return once it is over. A cancelled wait does not stop it; a calling handler is not waited for."""
         caller = asyncio.current_task()
         assert caller is not None, "it is awaited"
         self._callers.add(caller)
@@ -288,9 +289,9 @@ class Session:
     # ── from the link ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
-        """Deliveries have come."""
+        """Deliveries have arrived."""
         number = self._channels.get(channel)
-        if number is None or (self._early and self._lanes is not None):  # a key may come through several, in order
+        if number is None or (self._early and self._lanes is not None):  # a key may arrive through several channels, in order
             self._early.append((channel, deliveries))
             return
         if self._closing is not None:
@@ -307,21 +308,21 @@ class Session:
             attempt = delivery.attempt
             mark = receipt(delivery.offset, attempt, delivery.epoch)
             if attempt > 1:
-                # Whatever the clock here says: the delivery before is over.
+                # Whatever the local clock shows: the earlier delivery is over.
                 held.pop(receipt(delivery.offset, attempt - 1, delivery.epoch), None)
             message = make(settler, opened, delivery, mark, now, deadline)
             message.stream, message.span, message.end_at = number, span, end_at
             held[mark] = message
             if lanes is not None and delivery.message.key and not self._has_turn(lanes, message):
                 continue
-            if self._is_paused:  # perhaps by the handler of the message before
+            if self._is_paused:  # perhaps by the handler of the previous message
                 message.is_worked_on = True
                 self._arrived.append(message)
             else:
                 take(message)
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """A channel is over."""
+        """A channel has ended."""
         self._error = self._error or error or Unavailable("the stream was ended by the broker")
         self._broken.set()
         # Channels that are being opened get a moment, so that they can be closed cleanly.
@@ -349,7 +350,7 @@ class Session:
                 self._error = PenstockError(f"the stream of {self._source.name!r} failed: {error!r}")
             await self._let_go(keep=self._error is None or self._error.transient)
             if self._error is None:
-                continue  # there are other options
+                continue  # the options have changed
             wait = self._recovery.failed(self._error, monotonic() - began)
             if wait is None:
                 self._fail(self._error)
@@ -359,10 +360,10 @@ class Session:
 
     async def _open(self) -> None:
         source = self._source
-        # Others may have them by now: they are redelivered, in order.
+        # Other consumers may have them by now: they are redelivered, in order.
         for message in self._waiting():
             self._holdings.by_receipt.pop(message.receipt, None)
-        # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
+        # Also the first time, with none held: an earlier attempt may have been cut off after the server started to deliver.
         held = [*self._holdings.by_receipt, *self._settler.pending]
         streams = self._options.max_streams
         self._is_opening = streams > 1
@@ -376,23 +377,23 @@ class Session:
             except PenstockError:
                 await channel.close()
                 raise
-            if limits != self._limits():  # they have changed meanwhile
+            if limits != self._limits():  # they have changed in the meantime
                 channel.adjust(self._limits())
         if self._is_opening:
             self._is_opening = False
             self._adjust()
 
     def _adopt(self, channel: Channel, number: int) -> None:
-        """Take a channel, and what came through it before."""
+        """Add a channel, and process its earlier deliveries."""
         opened, before = channel.opened, self._opened
         if (self._options.message_ordering or self._options.ordering_window > 1) and not opened.ordered:
             raise FailedPrecondition(
-                f"{self._source.name!r} was created without message_ordering, so its messages come in no order",
+                f"{self._source.name!r} was created without message_ordering, so its messages have no order",
                 hint="create it again with message_ordering=True, or open it without",
             )
         if not number:
             if before is not None and before.queue != opened.queue:
-                # It was deleted and made again: what is held is nobody's, and must not settle what has the same numbers now.
+                # It was deleted and created again: held messages are gone, and must not settle new ones with the same numbers.
                 self._settler.end()
                 self._forget()
                 self._begin()
@@ -401,25 +402,25 @@ class Session:
             if before is not None:
                 self._look_after(renew=True)
         elif before is not None and before.queue != opened.queue:
-            raise Unavailable(f"{self._source.name!r} was deleted and made again")
+            raise Unavailable(f"{self._source.name!r} was deleted and created again")
         self._channels[channel] = number
         early, self._early = self._early, []
         for one, deliveries in early:
             self.receive(one, deliveries)
 
     async def _let_go(self, *, keep: bool) -> None:
-        """Close the channels; what could not be sent through them is kept for others."""
+        """Close the channels; settlements that could not be sent are kept for new ones."""
         channels = [*self._channels]
         self._settler.let_go()
         self._channels.clear()
         self._early.clear()
-        # All at once: where nobody answers, each takes its time.
+        # All at once: without an answer, each takes its full timeout.
         await asyncio.gather(*(channel.close(keep=keep) for channel in channels), return_exceptions=True)
         if channels:
             self._settler.repeat(*channels[0].unconfirmed())
 
     def _begin(self) -> None:
-        """Hold nothing yet."""
+        """Reset: hold nothing."""
         options = self._options
         self._holdings = HeldDeliveries(micros(options.ack_deadline, "ack_deadline"))
         self._lanes = KeyLanes(_max_failures(options)) if options.ordering_window > 1 else None
@@ -428,7 +429,7 @@ class Session:
         self._settler.before_flush = None if options.high_water_mark is None else self._fit
 
     def _forget(self) -> None:
-        """Nothing that is held can be settled any more."""
+        """Drop everything that is held; it cannot be settled any more."""
         self._arrived.clear()
         self._waiting()
         self._source.dispatcher.drain()
@@ -467,7 +468,7 @@ class Session:
             self._source.emit("close")
 
     async def _until_settled(self) -> None:
-        """Wait for what is out, for handlers, and for acks to be on their way; not for what who closes works on itself."""
+        """Wait for held messages, handlers and acks, except for messages that the closing handler itself works on."""
         while self._failure is None and self._is_waited_for():
             await self._change()
         with suppress(TimeoutError):
@@ -490,7 +491,7 @@ class Session:
         most, free = options.max_messages, self._source.dispatcher.free
         is_bounded = options.high_water_mark is not None and free is not None
         if is_bounded:
-            # What somebody works on, what would be taken at once, and what may wait.
+            # Messages that are handled, that would be taken at once, and that may wait.
             most = min(most, len(self._holdings) + (free or 0) + (options.high_water_mark or 0))
         return Limits(
             max(most, 1),
@@ -508,11 +509,11 @@ class Session:
 
     def _fit_soon(self) -> None:
         if self._options.high_water_mark is not None and not self._is_fitting:
-            self._is_fitting = True  # once for a turn: what is settled in the loop's body and the next question often cancel out
+            self._is_fitting = True  # once per turn: settlements and new requests of the same turn often cancel each other
             self._loop.call_soon(self._fit)
 
     def _fit(self) -> None:
-        """Ask for as many messages as would be taken or may wait."""
+        """Request as many messages as can be handled or may wait."""
         self._is_fitting = False
         if self._limits() != self._sent:
             self._adjust()
@@ -522,16 +523,16 @@ class Session:
             self._loop.call_soon_threadsafe(self._look_after)
 
     def _look_after(self, *, renew: bool = False) -> None:
-        """Extend leases of messages that are worked on, drop those that expired, and schedule the next look."""
+        """Extend leases of messages being handled, drop expired ones, and schedule the next check."""
         plan = self._holdings.plan(self._now(), may_extend=self._settler.is_connected, renew=renew)
         for span, receipts in plan.extend.items():
             self._settler.extend(receipts, span / SECOND)
         if plan.lost:
-            log.debug("%d leases of %r have run out", len(plan.lost), self._source.name)
+            log.debug("%d leases of %r have expired", len(plan.lost), self._source.name)
             lost = {message.receipt for message in plan.lost}
             self._lose(lost)
             if self._lanes is not None and self._closing is None:
-                # Not to be overtaken by later ones of their keys if the broker has not noticed yet.
+                # Later messages of their keys must not overtake them, if the broker has not noticed yet.
                 keyed = [message for message in plan.lost if message.ordering_key]
                 self._settler.give_back([Nack(message.receipt) for message in keyed])
                 for message in keyed:
@@ -542,7 +543,7 @@ class Session:
             self._timer = self._loop.call_later(plan.wait / SECOND, self._look_after)
 
     def _lose(self, receipts: set[int]) -> None:
-        """Forget deliveries that no handler has seen and that are not held any more."""
+        """Drop deliveries that no handler has seen and that are not leased any more."""
         self._arrived = deque(message for message in self._arrived if message.receipt not in receipts)
         self._source.dispatcher.lose(receipts)
         self._fit_soon()
@@ -551,7 +552,7 @@ class Session:
     # ── several messages of an ordering key ──────────────────────────────────────────────────────────────────────────────
 
     def _has_turn(self, lanes: KeyLanes[IncomingMessage], message: IncomingMessage) -> bool:
-        """Whether a message is to be handled now. If not, it waits, and its lease is extended; or it is returned."""
+        """Whether a message may be handled now. If not, it waits, with its lease extended, or is returned."""
         message.is_worked_on = True
         is_next, returned = lanes.arrive(message)
         if returned:
@@ -560,7 +561,7 @@ class Session:
         return is_next
 
     def _settled(self, message: IncomingMessage, is_done: bool) -> None:
-        """A message is not held any more: the next of its key has its turn, or the later ones of its key are returned."""
+        """A message is not held any more: the next of its key gets its turn, or the later ones of its key are returned."""
         assert self._lanes is not None, "it is called only then"
         if not message.ordering_key:
             return
@@ -574,7 +575,7 @@ class Session:
             self._loop.call_soon(self._pass_on)
 
     def _pass_on(self) -> None:
-        """Pass on the messages whose turn has come."""
+        """Pass on the messages that are ready."""
         self._is_passing = False
         lanes = self._lanes
         while lanes is not None and not self._is_paused and (message := lanes.take_ready()) is not None:
@@ -586,7 +587,7 @@ class Session:
 
 
 def _max_failures(options: SubscriberOptions) -> int:
-    """How many nacks may be on their way to the broker; with `allow_excess_messages` it goes beyond the limit by a batch."""
+    """How many nacks may be in transit to the broker; `allow_excess_messages` exceeds the limit by a batch."""
     return options.max_messages + 1_000
 
 

@@ -1,4 +1,4 @@
-"""A topic: what it is at the broker, and publishing to it."""
+"""A topic: its settings at the broker, and publishing to it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock.client.link import created, exists
 from penstock.client.options import PublishOptions, SubscriptionKeywords
 from penstock.client.publishing import Publisher, json_bytes, outgoing
 from penstock.client.subscription import Subscription
+from penstock.values.keywords import TopicChanges
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A topic by its name. Making the object makes nothing at the broker: `create` does.
+    """A topic by its name. Creating the object creates nothing at the broker: `create` does.
 
-    Publishing gathers: messages of the same turn of the event loop go in one request, and a lone one goes at once.
+    Publishing batches: messages of the same turn of the event loop share a request, and a single one is sent at once.
 
     >>> import asyncio
     >>> from penstock import PubSub
@@ -53,10 +54,10 @@ class Topic:
         encoding: str = "JSON",
         exist_ok: bool = False,
     ) -> Topic:
-        """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
+        """Create it. `retention`: seconds for which messages are kept for a seek, also when all subscriptions have acked them.
 
-        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says. With `exist_ok` an
-        existing topic stays as it is; AlreadyExists if an option that is given here is another one there.
+        `schema`: the name of the schema of all messages, in JSON or in BINARY as `encoding` says. With `exist_ok` an existing
+        topic stays as it is; AlreadyExists if a given option differs there.
         """
         creation = self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
         given: dict[str, object] = {} if retention is None else {"retention": retention}
@@ -65,23 +66,23 @@ class Topic:
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
 
-    async def update(self, **changes: Any) -> TopicSettings:
-        """Change `retention`, `schema` or `encoding`; what is not named stays. None removes a retention or a schema."""
-        return await self._pubsub.link.call(Operations.update_topic, self.name, changes)
+    async def update(self, **changes: Unpack[TopicChanges]) -> TopicSettings:
+        """Change `retention`, `schema` or `encoding`; others stay. None removes a retention or a schema."""
+        return await self._pubsub.link.call(Operations.update_topic, self.name, dict(changes))
 
     async def settings(self) -> TopicSettings:
-        """Its retention and schema; TopicNotFound when there is none."""
+        """Its retention and schema; TopicNotFound if it does not exist."""
         return await self._pubsub.link.call(Operations.get_topic_settings, self.name)
 
     async def _settings(self) -> dict[str, object]:
         return msgspec.structs.asdict(await self.settings())
 
     async def exists(self) -> bool:
-        """Whether there is such a topic."""
+        """Whether the topic exists."""
         return await exists(self.metadata())
 
     async def metadata(self) -> TopicMetadata:
-        """What the broker knows of it; TopicNotFound when there is none."""
+        """Its properties at the broker; TopicNotFound if it does not exist."""
         return await self._pubsub.link.call(Operations.get_topic, self.name)
 
     async def delete(self) -> None:
@@ -113,11 +114,11 @@ class Topic:
         producer_id: str | None = None,
         sequence: int | None = None,
     ) -> asyncio.Future[str]:
-        """Publish a message, together with others that are published at the same time; awaiting the result gives its id.
+        """Publish a message, together with others that are published at the same time; await the result for its id.
 
-        It is sent whether or not anybody awaits it, and once the id is there it is safe. A message that no broker would take is
-        refused here and now, with InvalidArgument. Cancelling what is returned ends the waiting, not the publishing. What the
-        arguments mean says `penstock.Message`.
+        It is sent whether or not the result is awaited, and is durable once the id is returned. An invalid message is refused
+        immediately, with InvalidArgument. Cancelling the result ends the waiting, not the publishing. `penstock.Message`
+        documents the arguments.
         """
         publisher = self.publisher
         message, size = outgoing(
@@ -132,29 +133,29 @@ class Topic:
         return self.publish_message(json_bytes(value), attributes, ordering_key, **options)
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
-        """Publish messages in as few requests as may be (1,000 messages or 8 MiB in each); returns their ids in order.
+        """Publish messages in as few requests as possible (1,000 messages or 8 MiB in each); returns their ids in order.
 
-        Of each request all messages are stored, or none. When one fails, its error is raised, and others may have been stored.
+        Each request is stored as a whole or not at all. If one fails, its error is raised, and others may have been stored.
         """
         return await self.publisher.publish_many(messages)
 
     async def flush(self) -> None:
-        """Send everything now, and return when all that was published so far is confirmed or has failed."""
+        """Send everything now, and return once everything published so far is confirmed or has failed."""
         await self.publisher.flush()
 
     async def flow_controlled(self) -> None:
-        """Return when there is room for a message: await it before publishing, and no more waits in memory than was allowed."""
+        """Return when there is room for a message. Await it before publishing to keep memory within the limits."""
         await self.publisher.flow_controlled()
 
     def resume_publishing(self, ordering_key: str) -> None:
-        """Publish messages of this key again, after one of them failed and stopped those behind it."""
+        """Publish messages of this key again, after a failure has stopped those behind it."""
         self.publisher.resume(ordering_key)
 
     @property
     def publish_options(self) -> PublishOptions:
-        """How messages are gathered into requests."""
+        """How messages are batched into requests."""
         return self.publisher.options
 
     def set_publish_options(self, options: PublishOptions) -> None:
-        """Gather messages in another way from now on."""
+        """Change how messages are batched."""
         self.publisher.set_options(options)

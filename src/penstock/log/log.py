@@ -1,7 +1,7 @@
 """What another process may ask of a log. The port: `http.py` asks a server's log API, `directory.py` reads a data directory.
 
 Offsets are dense and never change their message, so the same range always gives the same rows. A stream is known by its name and
-its number: a stream that was deleted and made again has the name of the old one, another number, and offsets that begin at 0.
+its number: a stream that was deleted and created again has the name of the old one, another number, and offsets that begin at 0.
 """
 
 from __future__ import annotations

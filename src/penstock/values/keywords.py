@@ -15,6 +15,14 @@ from penstock.values.policy import DeadLetterPolicy, Duration, FlowControl, Retr
 ACK_DEADLINE = "ack_deadline"
 
 
+class TopicChanges(TypedDict, total=False):
+    """The settings of a topic that can be changed."""
+
+    retention: float | None
+    schema: str | None
+    encoding: str
+
+
 class SubscriptionChanges(TypedDict, total=False):
     """The options of a subscription that can be changed. Durations are seconds or `timedelta`."""
 

@@ -268,7 +268,7 @@ def test_a_new_stream_whose_begin_is_gone_already_is_no_loss_and_one_that_was_pl
     [
         ("retention", "offsets 3 to 5 of 'orders' (3 rows) are gone", [b"6"]),
         ("deleted", "stream 'orders' (number {number}) was deleted, and read up to offset 3", []),
-        ("made again", "stream 'orders' (number {number}) was deleted and made again, read up to offset 3", [b"0", b"1"]),
+        ("made again", "stream 'orders' (number {number}) was deleted and created again, read up to offset 3", [b"0", b"1"]),
     ],
 )
 def test_what_is_gone_is_an_error_or_is_skipped(

@@ -496,7 +496,7 @@ def test_who_is_silent_is_left_after_two_signs_of_life_that_did_not_come() -> No
         request = Request(next(calls), Ping(1))
         connection.submit(request)
         await connection.lost.wait()
-        assert connection.problem == "nothing came from the server for 0.04 s"
+        assert connection.problem == "nothing was received from the server for 0.04 s"
         assert told == [[request]]
         assert not request.answer.done(), "who keeps the connection decides what becomes of it"
         request.fail(ConnectionLost("x"))

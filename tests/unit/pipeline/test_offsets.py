@@ -146,10 +146,10 @@ def test_what_is_lost_is_told_and_the_rest_goes_on(subtests: pytest.Subtests) ->
         (spans_of(), "stream 'orders' (number 7) was deleted, and read up to offset 5", Position(7, 5)),
         (
             spans_of(orders=(9, 0, 3)),
-            "stream 'orders' (number 7) was deleted and made again, read up to offset 5: it is number 9 now",
+            "stream 'orders' (number 7) was deleted and created again, read up to offset 5: it is number 9 now",
             Position(9, 0),
         ),
-        (spans_of(orders=(9, 0, 0)), "stream 'orders' (number 7) was deleted and made again", Position(9, 0)),
+        (spans_of(orders=(9, 0, 0)), "stream 'orders' (number 7) was deleted and created again", Position(9, 0)),
         (spans_of(orders=(7, 8, 9)), "offsets 5 to 7 of 'orders' (3 rows) are gone: retention removed them", Position(7, 9)),
         (spans_of(orders=(7, 0, 4)), "offset 5 of 'orders' is beyond its end, 4", Position(7, 4)),
     ]

@@ -1,4 +1,4 @@
-"""When published messages are sent, and with which others: the rules of a publisher. They start nothing and wait for nothing.
+"""When published messages are sent, and with which others: the rules of a publisher, without I/O.
 
     add ──> gathering ──┬─ max_messages or max_bytes reached ──┬─> queued ──take──> in flight ──settle──> done
                         └─ max_wait is over, or flush ─────────┘                        │
@@ -22,7 +22,7 @@ from penstock.durations import SECOND
 from penstock.errors import PenstockError, PublishingPaused, RateLimited, ResourceExhausted, ServerUnreachable
 
 UNKEYED_IN_FLIGHT = 10
-"""How many batches without an ordering key are in flight at once; what comes more gathers."""
+"""Batches without an ordering key that are in flight at once; further messages gather."""
 MIN_PAUSE, MAX_PAUSE = SECOND // 10, 5 * SECOND
 
 M = TypeVar("M")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch is full, how long it gathers (microseconds), and how much may be outstanding. None: no limit."""
+    """When a batch is full, how long it gathers (microseconds), and the limits of unconfirmed messages. None: no limit."""
 
     max_messages: int = 100
     max_bytes: int = 1 << 20
@@ -39,7 +39,7 @@ class BatchLimits:
     max_outstanding_messages: int | None = None
     max_outstanding_bytes: int | None = None
     is_refusing: bool = False
-    """Beyond what may be outstanding a message is refused; otherwise it waits in line, and only so much is in flight."""
+    """Whether a message beyond the limits is refused; otherwise it waits, and the limits hold for messages in flight."""
 
 
 class Batch(Generic[M, T]):
@@ -74,18 +74,18 @@ class BatchLane(Generic[M, T]):
         self.queued: deque[Batch[M, T]] = deque()
         self.is_paused = False
         self.is_listed = False
-        """Whether it is among those that may have something to send."""
+        """Whether it is queued as a lane that may have something to send."""
         self.is_watched = False
-        """Whether there is a timer for it."""
+        """Whether it has a timer."""
 
 
 class Batching(Generic[M, T]):
-    """The messages of one topic that are published and not confirmed."""
+    """The unconfirmed messages of one topic."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self.limits = limits
         self.messages = 0
-        """How many are outstanding: gathering, queued or in flight."""
+        """The number of unconfirmed messages: gathering, queued or in flight."""
         self.bytes = 0
         self.unsettled: set[Batch[M, T]] = set()
         self._in_flight_messages = 0
@@ -100,10 +100,10 @@ class Batching(Generic[M, T]):
     def add(  # noqa: PLR0917  # once for each message: names would cost
         self, key: str, message: M, ticket: T, size: int, now: int, is_marked: bool = False
     ) -> bool:
-        """Take a message; whether `take` is to be asked at the end of this turn. PublishingPaused, ResourceExhausted.
+        """Add a message; returns whether to call `take` at the end of this turn. PublishingPaused, ResourceExhausted.
 
-        `is_marked`: it has a producer id of its own. Such messages and others never share a batch: what makes the repeat of a
-        request harmless is then different.
+        `is_marked`: it has a producer id of its own. Such messages and others never share a batch, because their requests are
+        made idempotent in different ways.
         """
         limits = self.limits
         lane = self._lanes.get(key)
@@ -131,10 +131,10 @@ class Batching(Generic[M, T]):
             self._enqueue(lane, batch)
         if not lane.is_listed and lane.in_flight < (lane.limit if lane.queued else 1):
             self._list(lane)
-        return True if self._listed else is_news  # without a call of `bool`
+        return True if self._listed else is_news  # avoids a call of `bool`
 
     def check_batch(self, keys: set[str], *, messages: int, size: int) -> None:
-        """PublishingPaused or ResourceExhausted when messages that are to be sent as they are cannot be taken."""
+        """Raise PublishingPaused or ResourceExhausted if an explicit batch cannot be accepted."""
         for key in sorted(keys):
             if key in self._lanes and self._lanes[key].is_paused:
                 raise PublishingPaused(key)
@@ -142,8 +142,8 @@ class Batching(Generic[M, T]):
             self._check_room(messages, size)
 
     def add_batch(self, keys: set[str], messages: list[M], ticket: T, *, size: int, is_marked: bool = False) -> None:
-        """Take messages that are to be sent as they are. They wait for their turn in the lane of each of their keys."""
-        # Messages without a key have no order, so they are no reason to wait where others have one.
+        """Add an explicit batch. It waits for its turn in the lane of each of its keys."""
+        # Messages without a key have no order, so they do not delay a batch that has keys.
         lanes = [self._lanes.setdefault(key, BatchLane(key)) for key in sorted(keys - {""}) or [""]]
         batch = Batch(lanes, 0, is_marked=is_marked, is_explicit=True)
         batch.messages, batch.tickets, batch.size = messages, [ticket], size
@@ -157,7 +157,7 @@ class Batching(Generic[M, T]):
             self._list(lane)
 
     def lacking(self, messages: int = 1, size: int = 0) -> str | None:
-        """What there is no room for: 'messages', 'bytes', or None. Where nothing is outstanding there is room for anything."""
+        """The limit that is reached: 'messages', 'bytes', or None. If nothing is unconfirmed there is always room."""
         limits = self.limits
         if self.messages:
             if limits.max_outstanding_messages is not None and self.messages + messages > limits.max_outstanding_messages:
@@ -181,13 +181,13 @@ class Batching(Generic[M, T]):
     # ── going out ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, now: int) -> Batch[M, T] | None:
-        """The next batch to send, which is in flight from now on; None when there is none. Lanes take turns."""
+        """The next batch to send, which is in flight from now on; None if there is none. Lanes take turns."""
         self._ring(now)
         while self._listed:
             lane = self._listed[0]
             batch = self._head(lane)
             if batch is not None and not self._fits(batch):
-                return None  # what is in flight has to come back first
+                return None  # wait for the batch in flight
             self._listed.popleft()
             lane.is_listed = False
             if batch is not None:
@@ -199,7 +199,7 @@ class Batching(Generic[M, T]):
         return None
 
     def next_due(self) -> int | None:
-        """When `take` is to be asked again, if nothing else happens before."""
+        """When to call `take` again, if nothing else happens before."""
         return self._timers[0][0] if self._timers else None
 
     def settle(self, batch: Batch[M, T]) -> None:
@@ -212,9 +212,9 @@ class Batching(Generic[M, T]):
         self._drop(batch)
 
     def pause(self, keys: list[str]) -> list[tuple[Batch[M, T], str]]:
-        """Take nothing more for these keys, because of a failure. Returns what waited behind it, with the key that stops each.
+        """Pause these keys because of a failure. Returns what waited behind it, with the key that stops each.
 
-        A batch of several keys that fails this way pauses its other keys as well: there too nothing may overtake.
+        A batch of several keys that fails this way pauses its other keys too: nothing may overtake there either.
         """
         stopped: list[tuple[Batch[M, T], str]] = []
         rest = [*reversed(keys)]
@@ -228,14 +228,14 @@ class Batching(Generic[M, T]):
                 self._enqueue(lane, lane.gathering)
             waiting, lane.queued = lane.queued, deque()
             for batch in waiting:
-                if batch in self.unsettled:  # it may have waited in a lane that was paused a moment ago
+                if batch in self.unsettled:  # it may have waited in a lane that was just paused
                     stopped.append((batch, key))
                     rest += [other for other in batch.keys if other != key]
                     self._drop(batch)
         return stopped
 
     def abandon(self) -> list[Batch[M, T]]:
-        """Forget everything that is not in flight; returns it."""
+        """Remove and return everything that is not in flight."""
         waiting: dict[Batch[M, T], None] = {}
         self.flush()
         for lane in [*self._lanes.values()]:
@@ -270,7 +270,7 @@ class Batching(Generic[M, T]):
             return lane.gathering if not lane.in_flight else None
         batch = lane.queued[0]
         if len(batch.lanes) > 1 and any(other.in_flight or other.queued[0] is not batch for other in batch.lanes):
-            return None  # whichever of its lanes is free last finds it again
+            return None  # the last of its lanes to become free finds it again
         return batch
 
     def _fits(self, batch: Batch[M, T]) -> bool:
@@ -293,7 +293,7 @@ class Batching(Generic[M, T]):
         self._in_flight_bytes += batch.size
 
     def _watch(self, lane: BatchLane[M, T], due_at: int) -> bool:
-        """Have a timer for a lane; whether it is a new one."""
+        """Set a timer for a lane; returns whether it is new."""
         if lane.is_watched:
             return False
         lane.is_watched = True
@@ -302,7 +302,7 @@ class Batching(Generic[M, T]):
         return True
 
     def _ring(self, now: int) -> None:
-        """End the gathering of what has gathered for long enough."""
+        """Close the batches whose gathering time is over."""
         while self._timers and self._timers[0][0] <= now:
             _, _, lane = heapq.heappop(self._timers)
             lane.is_watched = False
@@ -327,18 +327,18 @@ class Batching(Generic[M, T]):
 
 @dataclass(slots=True)
 class RetryWindow:
-    """How long a batch that fails is tried again: until an instant, with growing pauses."""
+    """How long a failed batch is retried: until a deadline, with growing delays."""
 
     until: int
     failures: int = field(default=0, init=False)
     refusal: PenstockError | None = field(default=None, init=False)
-    """Why the last try failed. Whoever tries again forgets it: from then on nobody knows."""
+    """Why the last attempt failed; reset by a new attempt."""
 
     def pause(self, error: PenstockError, now: int) -> int | None:
-        """How many microseconds to wait before the next try; None when there must be none.
+        """Microseconds to wait before the next attempt; None if there must be none.
 
-        A refusal stored nothing, so trying again doubles nothing. Of a server that could not be reached nobody knows that, and
-        the link has tried for long enough.
+        After a refusal nothing is stored, so a retry duplicates nothing. If the server was unreachable that is unknown, and the
+        link has retried for long enough.
         """
         if not error.transient or isinstance(error, ServerUnreachable):
             return None

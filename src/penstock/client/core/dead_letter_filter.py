@@ -1,4 +1,4 @@
-"""Which dead letters are meant: `reason=max_retries_exceeded AND attempts>3 AND age>1h`.
+"""Conditions on dead letters: `reason=max_retries_exceeded AND attempts>3 AND age>1h`.
 
 A condition is a field, an operator and a value; several are joined by AND, and all must hold:
 
@@ -33,7 +33,7 @@ _REASONS = {
     "rejected": EXPLICIT_NACK,
     EXPLICIT_NACK: EXPLICIT_NACK,
 }
-"""The reasons that there are, by what may be written for them."""
+"""The existing reasons, by their accepted spellings."""
 _NUMBERS = ("attempts", "priority")
 _FIELDS = "reason, error, id, task, attempts, priority, age or header.NAME"
 
@@ -62,7 +62,7 @@ _NUMBER_SIGNS = {"=": operator.eq, "!=": operator.ne, **_AGE_SIGNS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFields:
-    """What a condition may ask of a dead letter."""
+    """The fields of a dead letter for conditions."""
 
     message_id: str
     reason: str
@@ -77,22 +77,22 @@ class DeadLetterFields:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of them: the field, and what its value must be."""
+    """One condition: the field, and the test of its value."""
 
     field: str
     holds: Callable[[Any], bool]
-    """Of a text or of a number, as the field is."""
+    """For a text or a number, depending on the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions that a letter fulfils or not; none at all are always fulfilled."""
+    """Conditions on a letter, which must all hold; without conditions every letter matches."""
 
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterFilter:
-        """The conditions that a text says; InvalidArgument with the place where it stops making sense."""
+        """Parse conditions; InvalidArgument names the place of an error."""
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
             raise InvalidArgument.of(
                 "where", text, f"conditions such as attempts>3 AND error~timeout, up to {MAX_LENGTH} characters"
@@ -108,7 +108,7 @@ class DeadLetterFilter:
                 return cls(tuple(conditions))
             joint = _AND.match(text, at)
             if joint is None:
-                raise _wrong(text, at, "AND, or the end; a value with spaces stands in quotes")
+                raise _wrong(text, at, "AND, or the end; quote a value that has spaces")
             at = joint.end()
 
     def matches(self, letter: DeadLetterFields, now: int) -> bool:
@@ -141,7 +141,7 @@ def _condition(text: str, found: re.Match[str]) -> Condition:
     value = _ESCAPED.sub(r"\1", quoted) if quoted is not None else found["bare"]
     if name == "reason" and found["sign"] in {"=", "!="}:
         if value not in _REASONS:
-            raise _wrong(text, found.end("sign"), f"one of the reasons {', '.join(_REASONS)}; reason~ takes a part of one")
+            raise _wrong(text, found.end("sign"), f"one of the reasons {', '.join(_REASONS)}; reason~ accepts a part of one")
         value = _REASONS[value]
     if name in {"reason", "error", "id", "task"} or re.fullmatch(r"header\..+", name):
         return Condition(name, _test(text, found, _TEXT_SIGNS, value))
@@ -168,4 +168,4 @@ def _test(text: str, found: re.Match[str], signs: Mapping[str, Callable[[T, T], 
 def _wrong(text: str, at: int, wanted: str) -> InvalidArgument:
     at += len(text[at:]) - len(text[at:].lstrip())
     seen = repr(text[at : at + 30]) if at < len(text) else "its end"
-    return InvalidArgument(f"where is not understood at {seen} (character {at + 1}), expected {wanted}")
+    return InvalidArgument(f"invalid condition at {seen} (character {at + 1}), expected {wanted}")

@@ -1,4 +1,4 @@
-"""Whether what exists is what was asked for: only options that were given are compared."""
+"""Compares existing options with the requested ones: only options that were given count."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.values.policy import QueueConfig, SubscriptionOptions, by_name
 
 
 def given_options(options: object, name: str, kind: type[QueueConfig | SubscriptionOptions]) -> dict[str, Any]:
-    """The fields of an options object that are not at their defaults: nothing shows whether the others were given."""
+    """The fields of an options object that differ from their defaults: whether others were given is unknown."""
     if not isinstance(options, kind):
         raise InvalidArgument.of(name, options, f"a {kind.__name__}")
     return {one.name: value for one in fields(kind) if (value := getattr(options, one.name)) != one.default}
 
 
 def difference(found: Mapping[str, object], given: Mapping[str, object]) -> str | None:
-    """What is not as given, as a text for an error; None when all is."""
+    """The first difference, as a text for an error; None if there is none."""
     others = [
         f"{name} is {found.get(name)!r}, not {value!r}"
         for name, value in given.items()

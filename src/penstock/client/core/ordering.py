@@ -14,12 +14,12 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class KeyedDelivery(Protocol):
-    """A delivery, as far as it matters here."""
+    """The relevant fields of a delivery."""
 
     receipt: int
 
     @property
-    def offset(self) -> int: ...  # of its message
+    def offset(self) -> int: ...  # the offset of its message
     @property
     def ordering_key(self) -> str: ...  # never empty here
 
@@ -28,17 +28,17 @@ M = TypeVar("M", bound=KeyedDelivery)
 
 
 class _Failure(NamedTuple):
-    """A message that failed, and what was returned since then: receipts by offset."""
+    """A failed message, and the receipts that were returned since then, by offset."""
 
     offset: int
     returned: dict[int, int]
 
 
 class Arrival(NamedTuple, Generic[M]):
-    """What to do with a delivery that has arrived."""
+    """How to handle a delivery that has arrived."""
 
     is_next: bool
-    """Handle it now. Otherwise it waits, unless it is among those to be returned."""
+    """Whether to handle it now. Otherwise it waits, unless it is to be returned."""
     returned: list[M]
     """Deliveries to return to the broker without counting an attempt."""
 
@@ -48,9 +48,9 @@ class KeyLanes(Generic[M]):
 
     def __init__(self, max_failures: int) -> None:
         self.max_failures = max_failures
-        """How many failures to remember: no more can be unknown to the broker than it lets the stream hold."""
+        """Failures to remember: at most as many as messages in the stream can be unknown to the broker."""
         self._lanes: dict[str, deque[M]] = {}
-        """The first of a lane is handled, or in `_ready`."""
+        """The lanes by key; the first of a lane is being handled, or in `_ready`."""
         self._ready: deque[M] = deque()
         """Deliveries whose turn has come."""
         self._failures: dict[str, _Failure] = {}
@@ -67,13 +67,13 @@ class KeyLanes(Generic[M]):
         if lane is None:
             self._lanes[key] = deque((delivery,))
             return Arrival(is_next=True, returned=[])
-        # The broker delivers a key in order: what is not older than this one is not leased any more.
+        # The broker delivers a key in order: messages that are not older than this one are not leased any more.
         returned = self._cut(lane, offset)
         lane.append(delivery)
         return Arrival(len(lane) == 1, returned)
 
     def settle(self, delivery: M) -> None:
-        """A delivery is acknowledged: the next of its key becomes ready."""
+        """A delivery was acknowledged: the next of its key becomes ready."""
         lane = self._lanes.get(delivery.ordering_key)
         if lane is None or lane[0] is not delivery:
             return
@@ -84,18 +84,18 @@ class KeyLanes(Generic[M]):
             del self._lanes[delivery.ordering_key]
 
     def fail(self, delivery: M) -> list[M]:
-        """A delivery was nacked or has expired. Returns the later ones of its key, which are to be returned to the broker."""
+        """A delivery was nacked or has expired. Returns the later ones of its key, which must be returned to the broker."""
         key, offset = delivery.ordering_key, delivery.offset
         lane = self._lanes.get(key)
         if lane is None or delivery not in lane:
-            return []  # it was over before
+            return []  # it was over already
         later = [one for one in self._cut(lane, offset) if one is not delivery]
         if not lane:
             del self._lanes[key]
         self._failures.pop(key, None)
         self._failures[key] = _Failure(offset, {one.offset: one.receipt for one in later})
         if len(self._failures) > self.max_failures:
-            # Of a failed message that is a dead letter now, perhaps nothing is redelivered.
+            # If the failed message became a dead letter, it may never be redelivered.
             del self._failures[next(iter(self._failures))]
         return later
 
@@ -104,7 +104,7 @@ class KeyLanes(Generic[M]):
         return self._ready.popleft() if self._ready else None
 
     def drain(self) -> list[M]:
-        """Remove and return what nobody handles yet."""
+        """Remove and return deliveries that are not being handled."""
         waiting: list[M] = []
         for delivery in self._ready:
             waiting += self._lanes.pop(delivery.ordering_key)
@@ -115,7 +115,7 @@ class KeyLanes(Generic[M]):
         return waiting
 
     def _cut(self, lane: deque[M], offset: int) -> list[M]:
-        """Remove and return what is not older than an offset."""
+        """Remove and return deliveries from an offset on."""
         cut: list[M] = []
         while lane and lane[-1].offset >= offset:
             cut.append(lane.pop())

@@ -1,8 +1,7 @@
-"""What a stream holds and when it tries again.
+"""The messages that a stream holds, and when it reconnects.
 
-Holdings are the deliveries that are not settled, with their deadlines. A lease is extended in the middle of its life while its
-message is worked on, up to a limit; after that it is left to expire. So a handler may take its time, and one that forgot a
-message does not keep it forever.
+The unsettled deliveries, with their deadlines. A lease is extended at half of its time while its message is being handled, up to
+a limit; then it expires. So a handler may take long, and one that forgot a message does not keep it forever.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from penstock.durations import SECOND
 from penstock.errors import PenstockError, RateLimited
 
 MIN_INTERVAL = 10_000
-"""Leases may be shorter than this; looking at them more often would be all that a stream does."""
+"""The shortest interval of checks; leases may be shorter, but more frequent checks would keep a stream busy."""
 MINIMUM = SECOND // 10
 MAXIMUM = 30 * SECOND
 
 
 class HeldDelivery(Protocol):
-    """A delivery, as far as it matters here. Instants are microseconds of one clock, which never steps."""
+    """The relevant fields of a delivery. Times are microseconds of one monotonic clock."""
 
     receipt: int
     deadline: int
-    """When its lease runs out."""
+    """When its lease expires."""
     span: int
-    """How long that lease lasts as a whole."""
+    """The full duration of that lease."""
     end_at: int
-    """When it does so at the latest, however long its message is worked on."""
+    """When its lease expires at the latest, however long its handler runs."""
     is_worked_on: bool
 
 
@@ -45,7 +44,7 @@ class Plan(Generic[H]):
     lost: list[H] = field(default_factory=list)
     """Deliveries whose lease has expired."""
     wait: int = 0
-    """Microseconds after which to ask again at the latest."""
+    """Microseconds until the next check, at the latest."""
 
 
 class HeldDeliveries(Generic[H]):
@@ -53,7 +52,7 @@ class HeldDeliveries(Generic[H]):
 
     def __init__(self, ack_deadline: int) -> None:
         self.ack_deadline = ack_deadline
-        """How long a lease lasts unless it is extended, and from each extension on."""
+        """The duration of a lease, and of each extension."""
         self.by_receipt: dict[int, H] = {}
 
     def __len__(self) -> int:
@@ -61,14 +60,14 @@ class HeldDeliveries(Generic[H]):
 
     @property
     def interval(self) -> int:
-        """How often `plan` wants to be asked: four times in the life of a lease."""
+        """The interval of `plan`: a quarter of a lease."""
         return max(self.ack_deadline // 4, MIN_INTERVAL)
 
     def plan(self, now: int, *, may_extend: bool = True, renew: bool = False) -> Plan[H]:
-        """What to do now, and as if it were done: extended leases last longer, lost ones are gone.
+        """What to do now, as if it were done: extended leases last longer, lost ones are removed.
 
-        Without a way to the broker nothing can be extended. After that, `renew` all leases that are worked on, however long they
-        are believed to last: what was asked for just before the way was lost may not have arrived.
+        Without a connection nothing can be extended. After that, `renew` extends all leases of messages being handled, whatever
+        their assumed deadlines: the last extensions before the loss may not have arrived.
         """
         plan: Plan[H] = Plan()
         look_at = now + self.interval
@@ -95,16 +94,16 @@ class HeldDeliveries(Generic[H]):
 
 @dataclass(slots=True)
 class ReconnectBackoff:
-    """Backoff of one stream: transient errors are worth another try, each later than the one before; others are not."""
+    """Backoff of one stream: transient errors are retried with growing delays; others are not."""
 
     minimum: int = MINIMUM
     maximum: int = MAXIMUM
     failures: int = 0
 
     def failed(self, error: PenstockError, lasted: int = 0) -> int | None:
-        """How many microseconds to wait before the next try; None when there must be none.
+        """Microseconds to wait before the next attempt; None if there must be none.
 
-        `lasted`: for how long the stream had been open. After a long time, the backoff starts again.
+        `lasted`: how long the stream had been open. After a long time, the backoff starts again.
         """
         if not error.transient:
             return None
@@ -115,5 +114,5 @@ class ReconnectBackoff:
         return max(wait, round(error.retry_after * SECOND)) if isinstance(error, RateLimited) else wait
 
     def worked(self) -> None:
-        """Something came through: the next failure is a first one."""
+        """Something was received: the next failure counts as the first."""
         self.failures = 0

@@ -1,4 +1,4 @@
-"""One connection to a server: requests and their answers, streams and their deliveries. It knows nothing of reconnecting."""
+"""One connection to a server: requests and their answers, streams and their deliveries. It does not reconnect."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.wire.address import text_of
 from penstock.wire.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
 
 MAX_HELLO_BYTES = 64 * 1024
-"""How large a frame may be before the server has greeted."""
+"""The maximum size of a frame before the server's greeting."""
 MAX_FRAME_BYTES = 1 << 30
 PING_SECONDS = 20.0
 PINGS = 2
-"""A connection on which nothing came while this many signs of life were asked for, one after the other, is dead."""
-NO_PENSTOCK = "what answers there does not speak Penstock's native protocol"
+"""A connection that received nothing during this many pings in a row is dead."""
+NO_PENSTOCK = "the server there does not speak Penstock's native protocol"
 
 _welcome = msgspec.msgpack.Decoder(Welcome).decode
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came: the request may or may not have been done."""
+    """The connection ended before the answer came: the request may or may not have been executed."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -35,7 +35,7 @@ class ConnectionLost(Exception):
 
 
 class Request:
-    """A request as it goes over the wire, and its answer: it may be sent again, as it is, on the next connection."""
+    """A request in its wire form, and its answer: it may be sent again unchanged on the next connection."""
 
     __slots__ = ("answer", "call", "data", "is_lease", "is_patient", "is_repeatable", "since")
 
@@ -45,46 +45,46 @@ class Request:
         self.call = call
         self.data = frames.framed(frame)
         self.is_repeatable = is_repeatable
-        """Whether asking twice does nothing twice."""
+        """Whether it is idempotent."""
         self.is_lease = is_lease
-        """Whether it asks for messages, which the server leases to nobody if it ends the connection meanwhile."""
+        """Whether it leases messages; the server leases none if it ends the connection meanwhile."""
         self.is_patient = is_patient
-        """Whether it waits for a connection for longer than one try."""
+        """Whether it waits for a connection for longer than one attempt."""
         self.since = 0
-        """When it began to wait for a connection; 0 when it never had to."""
+        """When it started to wait for a connection; 0 if it never had to."""
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BaseException) -> None:
-        """It will not be answered. Does nothing when nobody waits for it any more."""
+        """Fail it. Does nothing if it is not awaited any more."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class StreamEnd:
-    """The client's end of a stream, as a connection knows it."""
+    """The stream's callbacks for a connection."""
 
     number: int
     receiver: Receiver
     channel: Channel
 
     def answered(self, call: int, result: bytes) -> None:
-        """A request that was announced for it is done."""
+        """An announced request was executed."""
 
     def refused(self, call: int, error: PenstockError) -> None:
-        """A request that was announced for it is not."""
+        """An announced request was refused."""
 
     def closed(self, problem: str) -> None:
-        """It is over: the server has closed it, or the connection is lost."""
+        """The stream is over: the server has closed it, or the connection is lost."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection that has been greeted. Make it with `connect`."""
+    """An established connection. Create it with `connect`."""
 
     def __init__(self, calls: Iterator[int], ping_seconds: float, on_lost: Callable[[Connection, list[Request]], None]) -> None:
         self._calls = calls
         self._ping_seconds = ping_seconds
         self._on_lost = on_lost
-        """Told of the end once, with the requests that have no answer, in the order they were made."""
+        """Called once at the end, with the unanswered requests, in their order."""
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(MAX_HELLO_BYTES)
         self._waiting: dict[int, Request | StreamEnd] = {}
@@ -92,14 +92,14 @@ class Connection(asyncio.Protocol):
         self.streams: dict[int, StreamEnd] = {}
         self._out: list[bytes] = []
         self._unheard = 0
-        """How many signs of life were asked for since the last byte came."""
+        """Pings since the last byte arrived."""
         self._watch: asyncio.TimerHandle | None = None
         self.is_usable = True
-        """Whether requests may be made: it is not lost, and the server is not stopping."""
+        """Whether it accepts requests: it is not lost, and the server is not stopping."""
         self.problem = ""
         """Why it ended."""
         self.is_refused = False
-        """Whether the server ended it because the token is not good any more."""
+        """Whether the server ended it because the token is not valid any more."""
         self.lost = asyncio.Event()
         self._max_request = MAX_HELLO_BYTES
         self._transport: asyncio.Transport
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         ping_seconds: float,
         on_lost: Callable[[Connection, list[Request]], None],
     ) -> Connection:
-        """Connect and be greeted; OSError when there is nobody, PenstockError when the server refuses."""
+        """Connect; OSError if nothing listens, PenstockError if the server refuses."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: cls(calls, ping_seconds, on_lost), host, port, ssl=tls)
         try:
@@ -148,10 +148,10 @@ class Connection(asyncio.Protocol):
         return next(self._numbers)
 
     def submit(self, request: Request) -> None:
-        """Send a request; its answer is what the server says, or ConnectionLost."""
+        """Send a request; the result is the server's answer, or ConnectionLost."""
         size = len(request.data) - HEADER
         if size > self._max_request:
-            # The server would hang up on it, and on everything else that is under way.
+            # The server would close the connection, with all other requests.
             request.fail(
                 InvalidArgument(
                     f"the request has {size} bytes, expected at most {self._max_request}", hint="send fewer messages at once"
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
         self._write(request.data)
 
     def announce(self, call: int, end: StreamEnd, frame: object) -> None:
-        """Send a request whose answer a stream wants to hear of."""
+        """Send a request whose answer is reported to a stream."""
         self._waiting[call] = end
         self.send(frame)
 
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         self._write(frames.framed(frame))
 
     def close(self) -> None:
-        """End the connection when everything is written."""
+        """Close the connection once everything is written."""
         self.is_usable = False
         self.problem = self.problem or "it was closed here"
         self.flush()
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._unheard = 0
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._take(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Nobody answers any more."""
+        """The connection is lost."""
         self.is_usable = False
         self.problem = self.problem or (text_of(error) if error is not None else "the server closed the connection")
         self.lost.set()
@@ -208,22 +208,22 @@ class Connection(asyncio.Protocol):
         self._end_streams(f"the connection to the server was lost: {self.problem}")
 
     def _write(self, data: bytes) -> None:
-        """Write it with whatever else comes in the same turn of the loop."""
+        """Write it together with other frames of the same turn of the loop."""
         if not self._out:
             self._loop.call_soon(self.flush)
         self._out.append(data)
 
     def flush(self) -> None:
-        """Write what there is now, instead of at the end of the turn."""
+        """Write now, instead of at the end of the turn."""
         out, self._out = self._out, []
         if out and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _ping(self) -> None:
-        """Ask for a sign of life, and give the connection up when none came for long."""
-        # Asked and not heard, instead of time that passed: a program that was busy for a minute has not lost its server.
+        """Ping, and give up the connection if several pings had no answer."""
+        # Unanswered pings count, not elapsed time: a program that was busy for a minute has not lost its server.
         if self._unheard >= PINGS:
-            self.abort(f"nothing came from the server for {PINGS * self._ping_seconds:g} s")
+            self.abort(f"nothing was received from the server for {PINGS * self._ping_seconds:g} s")
             return
         self._unheard += 1
         self.send(frames.Ping(next(self._calls)))
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
         elif waiting is not None:
             waiting.fail(frames.error_in(answer))
         elif not answer.call:
-            # The last words of a server that could not read what it got.
+            # The last message of a server that could not parse a frame.
             self.problem = answer.text
             self.is_refused = isinstance(frames.error_in(answer), Unauthenticated)
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class EmbeddedLink:
-    """Opens a broker, in memory or on a data directory, or shares one that somebody else closes."""
+    """Opens a broker, in memory or on a data directory, or shares one that its owner closes."""
 
     is_embedded = True
 
@@ -56,14 +56,14 @@ class EmbeddedLink:
             if self._is_closed:
                 raise FailedPrecondition(
                     "the client was closed and cannot be opened again: its broker ended with it",
-                    hint="make a new PubSub with the same arguments",
+                    hint="create a new PubSub with the same arguments",
                 )
             self._loop = asyncio.get_running_loop()
             self._service = embedded_service(self.broker)
             self._operations = BrokerOperations(self._service, ANYONE, self._project or self._service.projects.default)
 
     async def close(self) -> None:
-        """End the feeds, write everything down, and close the broker unless it was shared."""
+        """End the feeds, write everything to disk, and close the broker unless it is shared."""
         service, self._service, self._operations = self._service, None, None
         if service is not None:
             service.close()
@@ -82,7 +82,7 @@ class EmbeddedLink:
             raise operations.for_caller(error) from None
 
     async def publish(self, topic: str, messages: list[StoredMessage] | list[Batch]) -> list[str]:
-        """Publish checked messages to a topic; those with a producer's id are each a batch of its own."""
+        """Publish checked messages to a topic; each with a producer id is a batch of its own."""
         batch = joined(messages) if isinstance(messages[0], Batch) else summarize(messages)
         operations = self._operations_here()
         try:
@@ -111,7 +111,7 @@ class EmbeddedLink:
         return channel
 
     def _operations_here(self) -> BrokerOperations:
-        """The operations of an open link. Their errors get the names that the caller knows: see `for_caller`."""
+        """The operations of an open link. Their errors have the caller's names of resources: see `for_caller`."""
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint=OPEN_IT)
@@ -120,7 +120,7 @@ class EmbeddedLink:
 
 
 class _EmbeddedChannel:
-    """A feed of the same process: nothing is copied."""
+    """A feed in the same process, without copying."""
 
     room = sys.maxsize
 
@@ -142,7 +142,7 @@ class _EmbeddedChannel:
         self.feed.settle_receipts(acks, nacks, deadlines)
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
-        """Nothing: everything arrives at once."""
+        """None: everything arrives at once."""
         return [], []
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:

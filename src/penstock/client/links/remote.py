@@ -51,17 +51,17 @@ log = logging.getLogger("penstock.client")
 CONNECT_SECONDS = 5.0
 """How long one try may take."""
 OWNER_SECONDS = 2.0
-"""How long a try for the owner may take that another node named: that node can relay."""
+"""How long connecting to the owner that another node named may take: that node can relay."""
 NODES_PING_SECONDS = 2.0
-"""How often a sign of life is asked for where there are other nodes to go to."""
+"""The interval of pings if there are other nodes."""
 GIVE_UP_SECONDS = 60.0
 MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
 MAX_UNANSWERED = 1_000
-"""How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
+"""Unanswered publishes. A server recognizes repeats of that many latest publishes of a producer."""
 
 MAX_ACKS, MAX_NACKS = 100_000, 1_000
-"""How many a frame carries; a nack may carry a long error."""
+"""Settlements in one frame; a nack may contain a long error."""
 
 _ids = msgspec.msgpack.Decoder(list[str]).decode
 _opened = msgspec.msgpack.Decoder(Opened).decode
@@ -88,14 +88,14 @@ class RemoteLink:
         ping_seconds: float | None = None,
     ) -> None:
         self._places = deque(Address.parse_all(server))
-        """The addresses, the one to try first in front."""
+        """The addresses, in the order of attempts."""
         self.address = server if isinstance(server, str) else ", ".join(server)
         self._epoch = 0
-        """The newest ownership of the log that a node has named."""
+        """The newest epoch of the log that a node has named."""
         self.clock: Clock = SystemClock()
         self._token, self._project, self._tls = token, project, tls
         self._give_up = micros(give_up_seconds, "give_up_seconds", maximum=366 * 86_400)
-        # A server cuts off who says nothing for two minutes.
+        # A server disconnects clients that are silent for two minutes.
         if ping_seconds is None:
             ping_seconds = PING_SECONDS if len(self._places) == 1 else NODES_PING_SECONDS
         self._ping_seconds = micros(ping_seconds, "ping_seconds", minimum=0.01, maximum=60) / SECOND
@@ -105,7 +105,7 @@ class RemoteLink:
         self._chance = random.Random()
         self._connection: Connection | None = None
         self._line: list[Request] = []
-        """Requests that wait for a connection, in the order they were made. Empty while there is one."""
+        """Requests that wait for a connection, in their order. Empty while there is one."""
         self._seeking: asyncio.Task[None] | None = None
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +115,7 @@ class RemoteLink:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect, with one attempt for each address: a wrong one must fail at once."""
+        """Connect, with one attempt for each address: a wrong address must fail at once."""
         if not self._is_open:
             self._is_open = True
             self._loop = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class RemoteLink:
             raise
 
     async def close(self) -> None:
-        """End the connection. Requests without an answer fail; whether they were done, nobody knows. Safe to call twice."""
+        """Close the connection. Unanswered requests fail, with unknown outcome. Can be called twice."""
         self._is_open = False
         self._fail_all(_closed())
         seeking, self._seeking = self._seeking, None
@@ -169,7 +169,7 @@ class RemoteLink:
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Begin a stream of deliveries, as soon as there is a connection."""
+        """Open a stream of deliveries, as soon as there is a connection."""
         channel = _RemoteChannel(await self._connected(), receiver)
         await channel.open(lambda call, number: Open(call, number, kind, name, consumer, limits, held))
         return channel
@@ -192,12 +192,12 @@ class RemoteLink:
             return await request.answer
         except ConnectionLost as lost:
             raise Unavailable(
-                f"the connection was lost before the answer came ({lost.problem}): it may or may not have been done",
-                hint="look whether it was done, and repeat it if not",
+                f"the connection was lost before the answer came ({lost.problem}): it may or may not have been executed",
+                hint="check whether it was executed, and repeat it if not",
             ) from None
 
     def _cancel(self, request: Request) -> None:
-        """Nobody waits for an answer any more: what it leases must not stay leased."""
+        """The caller does not wait any more: messages that it leases must be released."""
         if request in self._line:
             self._line.remove(request)
         elif (connection := self._connection) is not None and connection.is_usable:
@@ -211,7 +211,7 @@ class RemoteLink:
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _connected(self, *, is_patient: bool = True) -> Connection:
-        """The connection, when there is one."""
+        """The connection, once there is one."""
         while True:
             self._check_open()
             connection = self._connection
@@ -227,24 +227,24 @@ class RemoteLink:
                 raise ServerUnreachable(self.address, lost.problem) from None
 
     def _wait_for_connection(self, requests: list[Request]) -> None:
-        """Put requests into the line, and see to it that somebody looks for a connection."""
+        """Queue requests, and make sure that a connection is being opened."""
         now = monotonic()
         for request in requests:
             request.since = request.since or now
         self._line += requests
-        # One that is done may not have been forgotten yet: that happens in the next turn of the loop.
+        # A completed task may still be registered: that ends in the next turn of the loop.
         if self._line and (self._seeking is None or self._seeking.done()):
             self._seeking = asyncio.get_running_loop().create_task(self._seek(), name=f"penstock connection to {self.address}")
             self._seeking.add_done_callback(self._sought)
 
     def _lost(self, connection: Connection, requests: list[Request]) -> None:
-        """A connection has ended. What may be asked again goes to the head of the line: it was asked before the rest."""
+        """A connection has ended. Repeatable requests are put at the front of the queue: they were made before the others."""
         again: list[Request] = []
         for request in requests:
             if not self._is_open:
                 request.fail(_closed())
             elif request.is_repeatable or (request.is_lease and connection.is_refused):
-                again.append(request)  # a wait that a revoked token ended: asking again gives the error that says so
+                again.append(request)  # a revoked token ended the wait: the repeated request gets the error that reports it
             else:
                 request.fail(ConnectionLost(connection.problem))
         if connection is self._connection and self._is_open:
@@ -254,23 +254,23 @@ class RemoteLink:
             self._wait_for_connection(again + later)
 
     async def _seek(self) -> None:
-        """Try for a connection for as long as anybody waits for one."""
+        """Try to connect for as long as requests wait."""
         before, failures = self._connection, 0
         if before is not None:
-            # A server that is stopping still answers what it has started: what it leaves comes before what was asked since.
+            # A stopping server still answers what it has started: those answers come before newer requests.
             await _until_lost(before)
         while self._line:
             try:
                 connection = await self._connect()
-            except (OSError, UnicodeError, PenstockError) as error:  # UnicodeError: a name that cannot be one
+            except (OSError, UnicodeError, PenstockError) as error:  # UnicodeError: an impossible name
                 if isinstance(error, PenstockError) and not error.transient:
                     self._fail_all(error)
                     return
                 failures += 1
                 problem = text_of(error)
-                log.debug("try %d: no connection to the server at %s: %s", failures, self.address, problem)
+                log.debug("attempt %d: no connection to the server at %s: %s", failures, self.address, problem)
                 pause = exponential(failures, MIN_PAUSE, MAX_PAUSE)
-                # Many clients that lost the same server do not come back in step.
+                # Clients that lost the same server must not reconnect in step.
                 pause = min(pause - self._chance.randrange(pause // 2), self._expire_requests(problem))
                 await asyncio.sleep(pause / SECOND)
                 continue
@@ -283,7 +283,7 @@ class RemoteLink:
                     connection.submit(request)
 
     def _expire_requests(self, problem: str) -> int:
-        """Fail those that have waited for long enough; returns how long until the next of them has."""
+        """Fail requests that have waited for too long; returns the time until the next one."""
         now, soonest = monotonic(), MAX_PAUSE
         line, self._line = self._line, []
         for request in line:
@@ -298,7 +298,7 @@ class RemoteLink:
         return soonest
 
     def _sought(self, task: asyncio.Task[None]) -> None:
-        """Nobody looks for a connection any more; an error that was not foreseen is for those who wait."""
+        """No more attempts; an unexpected error is raised in the waiting requests."""
         if self._seeking is task:
             self._seeking = None
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -310,7 +310,7 @@ class RemoteLink:
             request.fail(error)
 
     async def _connect(self) -> Connection:
-        """A connection by the first of the addresses that leads to one; if none does, the error of the last."""
+        """A connection to the first address that works; if none does, the error of the last one."""
         for _ in range(len(self._places) - 1):
             try:
                 return await self._connect_by(self._places[0])
@@ -332,11 +332,11 @@ class RemoteLink:
                 raise ConnectionError(f"it knows epoch {found.epoch} of the log, and {self._epoch} is the newest")
             self._epoch = found.epoch
             if found.owner is not None:
-                # Its address may be reachable for nodes alone: then this one relays.
+                # Its address may be reachable only for nodes: then this one relays.
                 with suppress(OSError, UnicodeError, Unavailable, InvalidArgument):
                     async with asyncio.timeout(OWNER_SECONDS):
                         owner = Address.parse(found.owner)
-                        if owner.has_tls or not place.has_tls:  # a token that was to be protected is not sent in the clear
+                        if owner.has_tls or not place.has_tls:  # a token that should be protected is not sent unencrypted
                             native = await self._native(owner)
                             if native.owner is None:
                                 return await self._greeted(owner.host, native)
@@ -363,7 +363,7 @@ class RemoteLink:
 
 
 class _RemoteChannel(StreamEnd):
-    """A stream at the other end of a connection."""
+    """A stream over a connection."""
 
     def __init__(self, connection: Connection, receiver: Receiver) -> None:
         self._connection = connection
@@ -372,12 +372,12 @@ class _RemoteChannel(StreamEnd):
         self.channel: Channel = self
         self.opened: Opened
         self._unconfirmed: dict[int, tuple[list[int], list[Nack]]] = {}
-        """Acks and nacks on their way, by the call that carries them."""
+        """Acks and nacks in transit, by their call."""
         self._is_closed = asyncio.Event()
         self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self, frame: Callable[[int, int], Open]) -> None:
-        """Ask for it. What comes back is taken where it arrives: the first deliveries may be right behind it."""
+        """Open it. The answer is processed where it arrives: the first deliveries may follow immediately."""
         self._connection.streams[self.number] = self
         call = self._connection.next_call()
         self._connection.announce(call, self, frame(call, self.number))
@@ -387,7 +387,7 @@ class _RemoteChannel(StreamEnd):
             self._connection.streams.pop(self.number, None)
             raise
         except BaseException:
-            # Nothing waits for it any more, but the server opens it: what it delivers must be requeued.
+            # It is not awaited any more, but the server opens it: its deliveries must be requeued.
             if self._connection.streams.pop(self.number, None) is not None:
                 self._connection.send(frames.Close(self.number))
             raise
@@ -395,7 +395,7 @@ class _RemoteChannel(StreamEnd):
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        while len(acks) > MAX_ACKS or len(nacks) > MAX_NACKS:  # a frame has its limits
+        while len(acks) > MAX_ACKS or len(nacks) > MAX_NACKS:  # a frame has limits
             self.settle(acks[:MAX_ACKS], nacks[:MAX_NACKS], [])
             acks, nacks = acks[MAX_ACKS:], nacks[MAX_NACKS:]
         if acks or nacks:
@@ -405,11 +405,11 @@ class _RemoteChannel(StreamEnd):
         elif deadlines or begun:
             self._connection.send(Settle(0, self.number, acks, nacks, deadlines, [*begun]))
         if begun:
-            self._connection.flush()  # it must be out before the work begins
+            self._connection.flush()  # it must be sent before the handler starts
 
     def answered(self, call: int, result: bytes) -> None:
         if self._is_closed.is_set():
-            return  # a server that has ended the stream knows nothing of it any more, and says so
+            return  # a server that has ended the stream does not know it any more, and reports that
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
             try:
                 self.opened = _opened(result)
@@ -419,7 +419,7 @@ class _RemoteChannel(StreamEnd):
                 self._opening.set_result(None)
 
     def refused(self, call: int, error: PenstockError) -> None:
-        """It cannot be opened, or acks were too late for anything."""
+        """It cannot be opened, or acks were too late."""
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
             self._opening.set_exception(error)
 
@@ -448,7 +448,7 @@ class _RemoteChannel(StreamEnd):
             self._opening.set_exception(Unavailable(problem))
 
     async def close(self, *, keep: bool = False) -> None:
-        """End it, and return when the server knows, or does not answer."""
+        """Close it, and return once the server has confirmed, or does not answer."""
         if self.number not in self._connection.streams:
             return
         self.receiver = _NOBODY
@@ -459,13 +459,13 @@ class _RemoteChannel(StreamEnd):
 
 
 class _NullReceiver:
-    """Receives what comes for a stream that is being closed."""
+    """The receiver of a stream that is being closed."""
 
     def receive(self, channel: Channel, deliveries: Any) -> None:
-        """It is requeued when the stream ends."""
+        """Do nothing: the messages are requeued when the stream ends."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """As it should be."""
+        """Do nothing: this is expected."""
 
 
 _NOBODY = _NullReceiver()
@@ -481,17 +481,17 @@ def _read(read: Callable[[bytes], T], result: bytes, what: str) -> T:
 
 
 async def _until_lost(connection: Connection) -> None:
-    """Return when a connection has ended: by itself, or else soon."""
+    """Return once a connection has ended, by itself or after a timeout."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await connection.lost.wait()
     except TimeoutError:
-        connection.abort("the server does not end it")
+        connection.abort("the server did not close it")
         await connection.lost.wait()
 
 
 def _closed() -> FailedPrecondition:
     return FailedPrecondition(
-        "the client was closed before the answer came: it may or may not have been done",
-        hint="await what you asked for, then close",
+        "the client was closed before the answer came: it may or may not have been executed",
+        hint="await pending calls, then close",
     )

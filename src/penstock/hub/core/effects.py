@@ -44,7 +44,7 @@ class Recover:
     request: Envelope
     binding: Binding
     epoch: str
-    """The log that is meant: the binding has another one when its topic is deleted and made again."""
+    """The log that is meant: the binding has another one when its topic is deleted and created again."""
     pattern: str
     start: int
     stop: int

@@ -78,10 +78,10 @@ def deleted(stream: str, position: Position) -> LostData:
 
 
 def replaced(stream: str, position: Position, now: str) -> LostData:
-    """The loss of what a reader had not read of a stream that was deleted and made again."""
+    """The loss of what a reader had not read of a stream that was deleted and created again."""
     return LostData(
         stream,
-        f"stream {stream!r} (number {position.number}) was deleted and made again, read up to offset {position.offset}: {now}",
+        f"stream {stream!r} (number {position.number}) was deleted and created again, read up to offset {position.offset}: {now}",
     )
 
 

@@ -117,7 +117,7 @@ def test_the_variables_of_clients_are_no_wrong_settings_of_the_server(tmp_path: 
 
 
 def test_the_life_of_a_token(penstock: Penstock) -> None:
-    assert penstock("token", "list") == Run(0, "", "no tokens; `penstock token create --name NAME` makes one\n")
+    assert penstock("token", "list") == Run(0, "", "no tokens; `penstock token create --name NAME` creates one\n")
 
     made = penstock.good("token create --name ci --project acme --verbs publish,consume --names orders-*,audit --expires 30d")
     secret = made.out.strip()

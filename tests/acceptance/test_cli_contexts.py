@@ -179,7 +179,7 @@ def test_a_hub_client_over_tls_leaves_no_socket_open(anywhere: Penstock, secure:
 
 def test_a_ca_that_is_none_is_refused(anywhere: Penstock) -> None:
     (anywhere.folder / "empty.pem").write_text("nothing")
-    for name, text in (("nosuch.pem", "No such file"), ("empty.pem", "no certificate in PEM")):
+    for name, text in (("nosuch.pem", "No such file"), ("empty.pem", "it has no certificate in PEM")):
         refused = anywhere("topic", "list", "--server", "https://127.0.0.1:1", "--ca", name)
         assert refused.code == 2
         assert f"the CA is '{name}', expected a file with certificates in PEM ({text}" in refused.err

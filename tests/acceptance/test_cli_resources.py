@@ -22,7 +22,7 @@ def alone(tmp_path: Path) -> Penstock:
 
 
 def test_the_life_of_a_topic(penstock: Penstock) -> None:
-    assert penstock.good("topic list") == Run(0, "", "no topics; `penstock topic create NAME` makes one\n")
+    assert penstock.good("topic list") == Run(0, "", "no topics; `penstock topic create NAME` creates one\n")
     assert penstock.good("topic create orders letters --retention 1h").out == "created topic orders\ncreated topic letters\n"
     assert penstock.good("topic create orders --exist-ok").out == "topic orders exists already\n"
     other = penstock(*"topic create orders --exist-ok --retention 9h".split())
@@ -165,7 +165,7 @@ def test_the_life_of_a_subscription(penstock: Penstock) -> None:
     assert penstock.good("subscription resume billing --json").json == {"resumed": ["billing"]}
     assert len(penstock.good("pull billing --json").json_lines) == 2
     assert penstock.good("subscription delete billing").out == "deleted subscription billing\n"
-    assert "makes one" in penstock.good("subscription list").err
+    assert "creates one" in penstock.good("subscription list").err
 
 
 def test_a_subscription_is_moved_to_a_place(penstock: Penstock) -> None:

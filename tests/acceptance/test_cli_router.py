@@ -84,7 +84,7 @@ def test_check_shows_what_a_configuration_holds(penstock: Penstock) -> None:
 def test_check_names_a_key_that_means_nothing(penstock: Penstock) -> None:
     write(penstock.folder, {"queues": [{"queueUri": "penstock:///queues/orders", "conections": 4}]})
 
-    assert penstock.good("router check --config config.json").err == "queues[0].conections is not known and is passed over\n"
+    assert penstock.good("router check --config config.json").err == "queues[0].conections is unknown and ignored\n"
 
 
 def test_a_wrong_configuration_is_refused_with_the_place_that_is_wrong(penstock: Penstock, subtests: pytest.Subtests) -> None:
@@ -248,7 +248,7 @@ def test_something_else_that_listens_is_not_taken_for_a_router(penstock: Penstoc
 
     assert done.code == 1
     assert "Traceback" not in done.err
-    assert "is no router" in done.err
+    assert "is not a router" in done.err
 
 
 @pytest.mark.parametrize("server", ["http://u:hush@127.0.0.1:1", "ftp://u:hush@x"])

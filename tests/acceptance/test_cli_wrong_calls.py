@@ -117,7 +117,7 @@ WITHOUT_SERVER = [
     ("worker app:", 2, "the worker is 'app:', expected MODULE:NAME"),
     ("worker app:worker.run", 2, "the worker is 'app:worker.run', expected MODULE:NAME"),
     ("worker ap:worker", 2, "penstock: there is no module 'ap'\ndid you mean app?\n"),
-    ("worker no.such.module:worker", 2, "penstock: there is no module 'no.such.module'\nmodules are looked for in"),
+    ("worker no.such.module:worker", 2, "penstock: there is no module 'no.such.module'\nmodules are searched in"),
     ("worker app:wroker", 2, "penstock: the module 'app' has no 'wroker'\ndid you mean app:worker?\n"),
     ("worker bare:worker", 2, "penstock: the module 'bare' has no 'worker'\ncreate one there: worker = penstock.Worker()\n"),
     (

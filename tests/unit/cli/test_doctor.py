@@ -45,7 +45,7 @@ def test_an_extra_is_judged_by_what_the_package_lists(requirements: list[str], l
 
 def test_a_server_whose_log_api_is_off_is_told_how_to_turn_it_on() -> None:
     [missing] = doctor.check_extras(["no-such-library; extra == 'arrow'"])
-    assert "the log API of a server, which is off without it" in missing.text
+    assert "the log API of a server, which Spark uses" in missing.text
     assert missing.hint == how_to_install("arrow")
 
     assert doctor.judge_log_api(True).hint is None
@@ -114,7 +114,7 @@ def test_a_data_directory_in_use_says_by_whom_and_stays_in_use(tmp_path: Path) -
         found = next(doctor.check_data_directory(tmp_path / "data"))
         assert (found.level, found.text) == (OK, f"{tmp_path / 'data'} is in use by process {os.getpid()}")
 
-    assert next(doctor.check_data_directory(tmp_path / "data")).text.endswith("exists, and nobody has it open")
+    assert next(doctor.check_data_directory(tmp_path / "data")).text.endswith("exists, and is not in use")
     with MessageQueue(data_dir=tmp_path / "data") as queue:  # the check let go of the lock
         assert queue.get_topic("t") is not None
 

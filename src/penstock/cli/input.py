@@ -82,7 +82,7 @@ def _tell(arrived: asyncio.Future[bytes], data: bytes, failure: OSError | None) 
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """The flag that answers the question in advance."""
+    """Add the flag that answers the question in advance."""
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """The directory or database."""
+    """Add the directory or database."""
     text = "a data directory or a backup, or a log in PostgreSQL (postgresql://…); a server may have it open"
     parser.add_argument("target", metavar="DIR", help=text)
     parser.add_argument("--fingerprint", action="store_true", help="also show the SHA-256 of the log: equal logs have the same")
@@ -24,7 +24,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    """Show what is in it; 1 if something is damaged."""
+    """Show its content; exit with 1 if something is damaged."""
     check_no_password(found.target)
     from penstock import backup  # noqa: PLC0415  # `--help` needs no broker
 
@@ -35,7 +35,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 def show_report(found: argparse.Namespace, report: Report, fingerprint: str | None = None) -> int:
-    """Show what a directory holds and what is damaged; returns the exit code."""
+    """Show the content of a directory and the damage; returns the exit code."""
     *numbers, problems = report
     if found.json:
         known = {} if fingerprint is None else {"fingerprint": fingerprint}

@@ -5,7 +5,8 @@ PYTHON_BIN := $(VENV)/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 # delta-rs, Polars and DuckDB bring allocators and threads of their own into a process (docs/decisions/0053-tests-of-the-lake-run-apart.md). Their tests are marked
 # `alone`, and the parallel processes, which have gRPC, JavaScript and many servers in them, do not even import them.
-LAKE_TESTS := $(wildcard tests/*/pipeline/test_lake_*.py)
+LAKE_TESTS := $(wildcard tests/*/pipeline/test_lake_*.py) tests/integration/pipeline/test_topic.py \
+	tests/unit/pipeline/test_project.py tests/unit/pipeline/test_recent.py
 PARALLEL := -n auto --dist worksteal --ignore=tests/spark --ignore=tests/cluster $(LAKE_TESTS:%=--ignore=%)
 # ARGS="-k word" may leave one of several pytest calls without a test, which pytest reports as exit code 5.
 NOTHING_SELECTED := [ $$? -eq 5 ]

@@ -7,6 +7,7 @@ random, and prints how to repeat a failure; `thorough` is for a run overnight.
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def process_without_the_lake(request: pytest.FixtureRequest) -> None:
+    """Parallel processes do not import the lake's libraries: docs/decisions/0053-tests-of-the-lake-run-apart.md."""
+    is_parallel = "PYTEST_XDIST_WORKER" in os.environ and "not alone" in request.config.option.markexpr
+    if is_parallel and "deltalake" in sys.modules:
+        pytest.fail("a test module imports deltalake: mark it `alone`, and name it in LAKE_TESTS of the Makefile")
 
 
 @pytest.fixture(scope="session")

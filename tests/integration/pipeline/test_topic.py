@@ -15,6 +15,8 @@ from penstock.pipeline.jobs.metrics import make_topic
 from penstock.pipeline.schemas import METRICS_STREAM
 from penstock.testing.server import LocalServer
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize(("project", "name"), [(None, METRICS_STREAM), ("shop", f"shop/{METRICS_STREAM}")])
 def test_a_topic_is_made_once(project: str | None, name: str) -> None:

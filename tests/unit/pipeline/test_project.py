@@ -11,6 +11,8 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.pipeline.project import FILES, write_project
 
+pytestmark = pytest.mark.alone
+
 HERE = "http://127.0.0.1:8080"
 
 

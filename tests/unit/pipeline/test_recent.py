@@ -17,6 +17,8 @@ from penstock.pipeline.recent_metrics import recent
 from penstock.pipeline.schemas import METRICS
 from tests.acceptance.command import Penstock
 
+pytestmark = pytest.mark.alone
+
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
 NONE: dict[str, Any] = dict.fromkeys(
     ("subscription", "consumer", "wait_p50_ms", "wait_p99_ms", "processing_p50_ms", "processing_p99_ms")

@@ -27,7 +27,7 @@ TOO_LATE = "Python worker failed to connect back"
 """Spark gives its Python ten seconds to start. On a very busy machine a driver may die of that: it is one death more."""
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, and those that they have."""
     children: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -66,7 +66,7 @@ class Driver:
         """
         if self.process.poll() is None:
             processes = []
-            for pid in (self.process.pid, *_descendants(self.process.pid)):
+            for pid in (self.process.pid, *descendants(self.process.pid)):
                 with suppress(ProcessLookupError):
                     processes.append(os.pidfd_open(pid))
             for process in processes:

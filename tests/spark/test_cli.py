@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock import Message, MessageQueue
+from penstock.pipeline.priority import NICENESS, spare_cores
 from penstock.pipeline.progress import FETCHED
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock
+from tests.spark.copying import descendants
 from tests.spark.settings import PYTHONPATH, QUICK
 
 if TYPE_CHECKING:
@@ -99,7 +102,8 @@ def test_a_replay_is_counted_then_done_once(spark: SparkSession, penstock: Penst
 @pytest.mark.timeout(300)
 def test_an_archive_that_goes_on_ends_in_good_order_when_told_to(penstock: Penstock) -> None:
     conf = [word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}")]
-    with penstock.start("pipeline", "archive", "--json", "--master", "local[1]", "--driver-memory", "512m", *conf) as process:
+    words = ("pipeline", "archive", "--json", "--foreground", "--master", "local[1]", "--driver-memory", "512m", *conf)
+    with penstock.start(*words) as process:
         assert process.stdout is not None
         for text in process.stdout:
             found = json.loads(text)
@@ -117,3 +121,19 @@ def test_an_archive_that_goes_on_ends_in_good_order_when_told_to(penstock: Penst
     assert (process.returncode, said) == (0, [])
     assert json.loads(out.splitlines()[-1])["done"]["archive-messages"]["rows"] == 30
     assert rows(penstock.folder / "lake" / "messages") == 30
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_beside_the_server_the_command_and_its_spark_stand_back(penstock: Penstock) -> None:
+    with penstock.start("pipeline", "archive", "--driver-memory", "512m", "--conf", "spark.ui.enabled=true") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Spark is at ")
+        (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+        lowered = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (process.pid, java)]
+        cores = Path(f"/proc/{java}/cmdline").read_bytes()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
+
+    assert lowered == [NICENESS, NICENESS]
+    assert f"spark.master=local[{spare_cores()}]".encode() in cores

@@ -16,6 +16,7 @@ from penstock import Message, MessageQueue
 from penstock.log.http import HttpLog
 from penstock.pipeline import Lag, lag
 from penstock.pipeline.core.options import VIEWS
+from penstock.pipeline.session import session
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks
 
@@ -223,7 +224,7 @@ def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, s
     cases = {
         "no-such-stream": {"subscribe": "no-such-stream"},
         "startingoffset is no option; did you mean startingOffsets": {"subscribe": "a", "startingOffset": "earliest"},
-        "endpoint and path are given, expected one of them": {"subscribe": "a", "path": "x"},
+        "subscribe and subscribePattern are given, expected one of them": {"subscribe": "a", "subscribePattern": "x"},
         "minPartitions is 'none', expected a whole number": {"subscribe": "a", "token": "hush-hush", "minPartitions": "none"},
     }
     for told, options in cases.items():
@@ -231,6 +232,18 @@ def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, s
             with pytest.raises(PySparkException, match=told) as caught:
                 read(spark, **place.way(), **options).collect()
             assert "hush" not in str(caught.value)
+
+
+def test_the_server_may_be_a_setting_of_the_session(spark: SparkSession, place: Place) -> None:
+    topic = place.topic(3)
+    session("again", conf={"spark.penstock.endpoint": place.server.url})
+    try:
+        assert read(spark, subscribe=topic).count() == 3
+    finally:
+        spark.conf.unset("spark.penstock.endpoint")
+        session("again")
+    with pytest.raises(PySparkException, match="endpoint and path are missing"):
+        read(spark, subscribe=topic)
 
 
 def test_plans_do_not_show_the_token(

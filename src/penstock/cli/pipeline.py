@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -78,6 +79,7 @@ def run_job(found: argparse.Namespace) -> int:
     """Run one that continues."""
     plan = options.plan_of(found)
     options.check(plan.target, plan.streams)
+    plan = replace(plan, target=options.near(found, plan.target))
     # Run together and once, metrics come after the lives that they are made of.
     stages = _job("run_all").stages(plan) if found.command == "run" else [_job(found.command).start]
     return run_queries(found, found.command, stages, plan)

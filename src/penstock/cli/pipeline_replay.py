@@ -13,7 +13,7 @@ from penstock.cli.arguments import duration, instant, whole
 from penstock.cli.command import Parser
 from penstock.cli.input import add_yes, confirm
 from penstock.cli.output import facts, say, say_json
-from penstock.cli.pipeline_run import add_lake, add_log, add_spark, check, lake_of, log_of, spark_session
+from penstock.cli.pipeline_run import add_lake, add_log, add_spark, check, lake_of, log_of, near, spark_session
 from penstock.clock import SystemClock
 from penstock.durations import SECOND, to_datetime
 from penstock.durations import instant as micros_of
@@ -103,6 +103,7 @@ def run(found: argparse.Namespace) -> int:
     from penstock.pipeline.jobs import replay as job  # noqa: PLC0415
 
     with spark_session(found, "replay") as spark, as_penstock_error():
+        target = near(found, target)
         if found.dry_run:
             extent = job.extent(job.read(spark, target, lake_of(found), replay))
         else:

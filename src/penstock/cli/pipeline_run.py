@@ -44,8 +44,15 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
     """Which Spark does the work."""
     group = parser.add_argument_group("Spark")
     place = group.add_mutually_exclusive_group()
-    place.add_argument("--master", metavar="URL", help="a cluster, as in spark://host:7077 (default: local[*], this machine)")
+    place.add_argument(
+        "--master",
+        metavar="URL",
+        help="a cluster, as in spark://host:7077 (default: this machine; beside the server all processors but one)",
+    )
     place.add_argument("--remote", metavar="URL", help="a Spark Connect server, as in sc://host:15002")
+    group.add_argument(
+        "--foreground", action="store_true", help="keep the priority and take all processors, also on the server's machine"
+    )
     group.add_argument("--driver-memory", metavar="SIZE", help="as in 4g (default: a quarter of this machine's, up to 4g)")
     group.add_argument(
         "--conf", metavar="NAME=VALUE", type=pair, action="append", default=[], help="a setting of Spark; give several"
@@ -181,16 +188,27 @@ def check(target: Target | None = None, streams: str | None = None, names: Seque
         check_log(target, streams, names)
 
 
+def near(found: argparse.Namespace, target: Target) -> Target:
+    """The log, read in the directory of its server if Spark is on this machine alone and can open that."""
+    from penstock.pipeline.job import nearby  # noqa: PLC0415  # `--help` needs no pipeline
+    from penstock.pipeline.session import is_alone  # noqa: PLC0415
+
+    return nearby(target) if found.remote is None and is_alone(found.master or "local") else target
+
+
 def spark_of(found: argparse.Namespace, command: str) -> Spark:
-    """The Spark session that is meant."""
+    """The Spark session that is meant. Beside the server it stands back."""
+    from penstock.pipeline.priority import is_on_this_machine  # noqa: PLC0415  # `--help` needs no pipeline
     from penstock.pipeline.session import session  # noqa: PLC0415
 
+    server = log_of(found).endpoint
     return session(
         f"penstock pipeline {command}",
         master=found.master,
         remote=found.remote,
         driver_memory=found.driver_memory,
         conf=dict(found.conf),
+        background=not found.foreground and (server is None or is_on_this_machine(server)),
     )
 
 

@@ -200,6 +200,15 @@ class Settings:
             "how many topics, subscriptions and queues each have metrics of their own; the totals include all",
         ),
     )
+    log_read_rate: int | None = field(
+        default=None,
+        metadata=_row(
+            size(2**20, 2**40),
+            "limits.log_read_rate",
+            "bytes a second that all readers of the log API get together, such as Spark",
+            shown="no limit",
+        ),
+    )
     rate_limit: float = field(
         default=0,
         metadata=_row(number(0, 1_000_000), "limits.rate_limit", "calls a second that each client may make; 0: no limit"),

@@ -37,6 +37,7 @@ from penstock.errors import (
     from_wire,
 )
 from penstock.log.log import Committed, Cursor, Leases, RedriveProgress, SettledBatch, Spans, Staged, StreamSpan
+from penstock.log.place import Place, place_of
 from penstock.wire.address import Servers, split_servers
 
 T = TypeVar("T")
@@ -209,6 +210,19 @@ class HttpLog:
         """The language (AVRO, PROTOCOL_BUFFER) and the definition of a revision of a schema, by its full name."""
         found = self._ask("GET", f"/v1/{name}@{revision}", None, _Schema)
         return found.type, found.definition
+
+    def directory(self) -> str | None:
+        """The server's data directory, if it is on this machine and can be read from here, and the token may read everything."""
+        from penstock.log.directory import DirectoryLog  # noqa: PLC0415  # most clients are elsewhere
+
+        found = self._ask("GET", "/log/place", None, Place)
+        if found.path is None or place_of(found.path) != found:
+            return None
+        try:
+            DirectoryLog(found.path).close()
+        except PenstockError:
+            return None
+        return found.path
 
     # ── cursors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

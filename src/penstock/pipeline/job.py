@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import PenstockError
 from penstock.log.http import HttpLog
 from penstock.log.open import open_log
 
@@ -22,7 +23,10 @@ PATIENCE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The log that a job reads and writes: a server (`endpoint`) or a data directory on this machine (`path`, reading only)."""
+    """The log that a job reads and writes: a server (`endpoint`) or a data directory on this machine (`path`, reading only).
+
+    With both, `path` is the directory of that server: tasks read the rows there, and the server has all else.
+    """
 
     endpoint: str | None = None
     path: str | None = None
@@ -69,6 +73,23 @@ def check_log(target: Target, streams: str | None = None, names: Sequence[str] |
     """Raise what is wrong with the address, the token, the pattern or the names, before Spark is started, which takes seconds."""
     with closing(_log(target)) as log:
         log.spans(names, pattern=streams)
+
+
+def nearby(target: Target) -> Target:
+    """The same log, read in the directory of its server if that can be opened here. For a Spark on this machine alone."""
+    if target.endpoint is None or target.path is not None or "," in target.endpoint:  # of several nodes, another may be next
+        return target
+    with closing(_log(target)) as log, suppress(PenstockError):
+        assert isinstance(log, HttpLog), "that of an endpoint is"
+        return replace(target, path=log.directory())
+    return target
+
+
+def open_target(target: Target) -> Log:
+    """The server of a target, or its directory where there is none."""
+    if target.endpoint is not None:
+        return open_log(endpoint=target.endpoint, token=target.token, project=target.project)
+    return open_log(path=target.path, project=target.project)
 
 
 def _log(target: Target) -> Log:

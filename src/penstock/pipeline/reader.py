@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
         """The tasks, for the log as it is now."""
         options = self._options
-        with closing(open_source(options, is_first=True)) as log:
+        with closing(open_source(options)) as log:
             pieces, losses = _ranges(options, log, find(log, options))
         _report(losses, is_strict=options.is_strict)
         return [*parts(options, pieces)]

@@ -43,21 +43,33 @@ class Part(InputPartition):
     pieces: tuple[OffsetRange, ...]
 
 
-def open_source(options: SourceOptions, *, is_first: bool = False) -> Log:
-    """The log that the options name, the lake, or both as one. `is_first`: nobody has reached the server yet."""
-    log = None
-    if options.storage != LAKE:
-        log = open_log(
-            endpoint=options.endpoint,
-            path=options.path,
-            token=options.token,
-            project=options.project,
-            timeout=options.timeout,
-        )
-        if is_first:
-            check_reach(log)
-        if options.storage == LOG:
-            return log
+def open_source(options: SourceOptions) -> Log:
+    """What plans on the driver: the log that the options name, the lake, or both as one. With both, the server is asked."""
+    if options.storage == LAKE:
+        return _with_lake(options, None)
+    log = _server(options) if options.endpoint is not None else _directory(options)
+    check_reach(log)
+    return _with_lake(options, log)
+
+
+def open_rows(options: SourceOptions) -> Log:
+    """What a task reads from: the same. With both a server and its directory, the directory."""
+    if options.storage == LAKE:
+        return _with_lake(options, None)
+    return _with_lake(options, _directory(options) if options.path is not None else _server(options))
+
+
+def _server(options: SourceOptions) -> Log:
+    return open_log(endpoint=options.endpoint, token=options.token, project=options.project, timeout=options.timeout)
+
+
+def _directory(options: SourceOptions) -> Log:
+    return open_log(path=options.path, project=options.project)
+
+
+def _with_lake(options: SourceOptions, log: Log | None) -> Log:
+    if options.storage == LOG and log is not None:
+        return log
     from penstock.pipeline.lake.reading import LakeLog  # noqa: PLC0415  # most reads have nothing to do with a lake
 
     return LakeLog(options, log)
@@ -113,7 +125,7 @@ def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
 
 def scan(options: SourceOptions, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in order, in batches of the schema."""
-    log = open_source(options)
+    log = open_rows(options)
     try:
         for piece in part.pieces:
             read = _reader(log, options, piece, schema.names)

@@ -23,6 +23,7 @@ from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.extras import how_to_install
 from penstock.pipeline.failure import as_penstock_error
 from penstock.pipeline.java import check_java
+from penstock.pipeline.priority import lower_own, lower_session_of, spare_cores
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -62,6 +63,9 @@ ALONE = {
 }
 """For a Spark that is on this machine alone."""
 
+SERVER_SETTINGS = {"spark.penstock.endpoint": "PENSTOCK_SERVER", "spark.penstock.token": "PENSTOCK_TOKEN"}
+"""Settings of a session that name the server for reads and writes that name none, and the variables that say the same."""
+
 NOISE = b"WARNING: Using incubator modules"
 _TELLING = re.compile(r"^(?:Exception in thread \"main\" [\w.$]+: |Error: |Error occurred during |Caused by: [\w.$]+: )")
 
@@ -73,9 +77,12 @@ def session(
     remote: str | None = None,
     driver_memory: str | None = None,
     conf: Mapping[str, str] | None = None,
+    background: bool = False,
 ) -> SparkSession:
     """A session: in this process (`local[*]`, unless `master` says which cluster), or at a Spark Connect server (`remote`).
 
+    With `background` it stands back behind other programs of this machine, such as a server: this thread and the Spark that it
+    starts have a lower priority, and one processor less is used unless `master` says how many.
     A session that this process has already is returned as it is, but for `conf` and the settings that may change while it runs.
     FailedPrecondition, with what to do, when Java or a package is missing or too old.
     """
@@ -93,12 +100,12 @@ def session(
 
     if SparkSession.getActiveSession() is None:
         with as_penstock_error():
-            _launch(app, _settings(master, driver_memory, _submitted() | given))
+            _launch(app, _settings(master, driver_memory, _submitted() | given, background=background), background=background)
     found = SparkSession.builder.getOrCreate()
-    _register(found)
     for name, value in (EVERYWHERE | given).items():
         if found.conf.isModifiable(name):
             found.conf.set(name, value)
+    _register(found)
     return found
 
 
@@ -187,8 +194,8 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf(_jvm=SparkContext._jvm).getAll())
 
 
-def _settings(master: str | None, driver_memory: str | None, given: dict[str, str]) -> dict[str, str]:
-    master = master or given.get("spark.master") or "local[*]"
+def _settings(master: str | None, driver_memory: str | None, given: dict[str, str], *, background: bool) -> dict[str, str]:
+    master = master or given.get("spark.master") or (f"local[{spare_cores()}]" if background else "local[*]")
     settings = {"spark.master": master, **EVERYWHERE, **STARTED}
     if is_alone(master):
         settings |= ALONE
@@ -201,7 +208,7 @@ def _settings(master: str | None, driver_memory: str | None, given: dict[str, st
     return settings | given
 
 
-def _launch(app: str, settings: dict[str, str]) -> None:
+def _launch(app: str, settings: dict[str, str], *, background: bool) -> None:
     """Start Java and the Spark context of this process."""
     check_java()
     check_master(settings["spark.master"])
@@ -217,6 +224,8 @@ def _launch(app: str, settings: dict[str, str]) -> None:
     if SparkContext._gateway is not None:  # a context was stopped in this process: its Java is used again
         SparkContext(conf=conf)
         return
+    if background:
+        lower_own()
     source, heard = os.pipe()
     voice = JavaOutput(source)
     try:
@@ -227,6 +236,8 @@ def _launch(app: str, settings: dict[str, str]) -> None:
         raise FailedPrecondition(f"Spark's Java did not start: {voice.last_lines()}") from None
     os.close(heard)
     voice.pass_on()
+    if background:
+        lower_session_of(gateway.proc.pid)
     SparkContext(conf=conf, gateway=gateway)
 
 
@@ -271,13 +282,16 @@ def _register(spark: SparkSession) -> None:
 
     Its environment is a map that threads may change at once. Each stream puts the same settings into it when it starts, and two
     that start together spoil the HashMap that Spark would make: after that, no task can be read (OptionalDataException).
+    Spark hands its settings to no data source, but its environment: there are those that name the server.
     """
     from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
 
     context = spark.sparkContext
     environment = context.environment
     assert context._jvm is not None, "it has started"
-    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment)
+    named = {variable: spark.conf.get(setting, None) for setting, variable in SERVER_SETTINGS.items()}
+    given = {variable: value for variable, value in named.items() if value}
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment | given)
     try:
         spark.dataSource.register(PenstockDataSource)
     finally:

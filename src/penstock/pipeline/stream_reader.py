@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follower(self) -> Follower:
         if self._followed is None:
             cursors = None if self._options.cursor is None else lambda: open_cursors(self._options)
-            self._followed = Follower(self._options, open_source(self._options, is_first=True), cursors)
+            self._followed = Follower(self._options, open_source(self._options), cursors)
         return self._followed
 
     def initialOffset(self) -> Stored:
@@ -146,6 +146,7 @@ class Follower:
 
     def latest(self, start: Offsets, *, max_rows: int | None = None, max_bytes: int | None = None) -> Offsets:
         """Where a batch that begins at `start` ends: at `start` when nothing is new, after a short wait if nothing was before."""
+        rules.check_view(start, is_messages=self._options.is_messages)
         spans = self._target
         if spans is None:
             if self._is_idle:

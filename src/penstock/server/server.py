@@ -190,7 +190,7 @@ class Server:
         )
         writes = await asyncio.to_thread(Writes, self.broker)
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
-        logs = LogApi(aio, projects, writes, pubsub.rules)
+        logs = LogApi(aio, projects, writes, pubsub.rules, settings.log_read_rate)
         self._rest.callback(logs.close)
         router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
         hub: HubServer | None = None

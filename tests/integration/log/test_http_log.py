@@ -15,7 +15,7 @@ import pytest
 
 from penstock import Message, MessageQueue, QueueManager
 from penstock.access import Keyring, Verb
-from penstock.clock import SystemClock
+from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import (
     CursorNotFound,
@@ -37,6 +37,7 @@ from penstock.log.directory import DirectoryLog
 from penstock.log.http import HttpLog
 from penstock.log.log import EVENTS, Committed, Staged, StreamSpan
 from penstock.log.open import open_log
+from penstock.log.place import place_of
 from penstock.log.server import reading
 from penstock.testing.server import LocalServer
 from tests.integration.log.log_server import ask, bury, fill
@@ -283,6 +284,38 @@ def test_what_cannot_be_an_address_is_refused_at_once(subtests: pytest.Subtests)
             with pytest.raises(InvalidArgument) as caught:
                 HttpLog(endpoint, **options)
             assert "secret" not in str(caught.value)
+
+
+def test_the_directory_of_a_server_on_this_machine_is_found(
+    server: LocalServer, log: HttpLog, tmp_path: Path, logs: Logs
+) -> None:
+    assert log.directory() == str(server.server.settings.data_dir)
+    assert logs(server.url, project="shop").directory() is None
+    with LocalServer() as in_memory:
+        assert logs(in_memory.url).directory() is None
+    keyring = Keyring(tmp_path / "tokens")
+    whole = keyring.create("whole", SystemClock().now(), verbs=[Verb.READ, Verb.CONSUME])
+    some = keyring.create("some", SystemClock().now(), verbs=[Verb.READ, Verb.CONSUME], patterns=("orders-*",))
+    with LocalServer(data_dir=tmp_path / "data", auth="token", token_file=tmp_path / "tokens") as guarded:
+        assert logs(guarded.url, token=whole).directory() == str(tmp_path / "data")
+        assert logs(guarded.url, token=some).directory() is None
+        (tmp_path / "data" / "FORMAT").rename(tmp_path / "FORMAT")
+        (tmp_path / "data" / "FORMAT").write_bytes((tmp_path / "FORMAT").read_bytes())
+        assert place_of(tmp_path / "data") != place_of(tmp_path), "another file under the same name"
+
+
+def test_readers_share_a_rate(tmp_path: Path, logs: Logs) -> None:
+    with LocalServer(data_dir=tmp_path, log_read_rate=4 << 20) as server:
+        fill(server.broker, "orders", 40, 100_000)
+        log = logs(server.url)
+        span, begun = only(log), monotonic()
+        reads = [threading.Thread(target=lambda: rows(log.messages(span, 0, 40))) for _ in range(2)]
+        for read in reads:
+            read.start()
+        for read in reads:
+            read.join()
+        # The last piece is written without a wait.
+        assert monotonic() - begun > 1.7 * SECOND
 
 
 def test_open_log(server: LocalServer) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from penstock import Message
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import DataLoss, InvalidArgument, NotFound, ServerUnreachable
+from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument, NotFound, ServerUnreachable
 from penstock.log.http import HttpLog
 from penstock.log.log import Spans
 from penstock.pipeline import scan, stream_reader
@@ -412,6 +412,21 @@ def test_an_idle_stream_is_asked_at_most_twenty_times_a_second(world: World, mon
     query.reader.stop()
 
 
+def test_a_checkpoint_of_another_view_is_refused(world: World) -> None:
+    world.count("orders", 3)
+    messages, events = Query(world.stream(subscribe="orders")), Query(world.stream(view="events"))
+    messages.batch()
+    events.batch()
+    messages.at, events.at = events.at, messages.at
+
+    with pytest.raises(FailedPrecondition, match="positions in the event log, but the query reads messages"):
+        messages.batch()
+    with pytest.raises(FailedPrecondition, match="positions in streams of messages, but the query reads the event log"):
+        events.batch()
+    messages.reader.stop()
+    events.reader.stop()
+
+
 def test_the_lag_of_a_batch_is_reported_in_rows_and_bytes(way: World) -> None:
     way.publish("orders", *[b"x" * 1_000] * 10)
     query = Query(way.stream(subscribe="orders", maxOffsetsPerTrigger="4"))
@@ -437,6 +452,21 @@ def test_the_event_log_as_a_stream(way: World) -> None:
     assert {row["stream"] for row in second} == {"refunds"}
     assert query.at == {"_penstock.events": [0, len(first + second)]}
     query.reader.stop()
+
+
+def test_rows_come_from_the_directory_of_the_server_if_both_are_named(world: World) -> None:
+    world.count("orders", 3)
+    reader = world.batch(subscribe="orders", path=world.ways["path"])
+    query = Query(world.stream(subscribe="orders", path=world.ways["path"], cursor="both"))
+    parts = reader.partitions()
+    with HttpLog(world.server.url) as log:
+        before = log.spans(["orders"])
+        assert values(query.batch()) == [b"0", b"1", b"2"]
+        assert before == log.spans(["orders"])
+    query.reader.stop()
+    world.server.stop()
+
+    assert values(rows(reader, parts)) == [b"0", b"1", b"2"], "no server is needed for that"
 
 
 def test_a_message_of_ten_megabytes_and_one_of_none(way: World) -> None:

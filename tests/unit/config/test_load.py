@@ -89,6 +89,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "max_connections": ("7", "7", 7),
     "max_queues": ("30000", "30000", 30_000),
     "metrics_max_series": ("0", "0", 0),
+    "log_read_rate": ("50MB", '"50MB"', 50_000_000),
     "rate_limit": ("2.5", "2.5", 2.5),
     "rate_burst": ("9", "9", 9),
     "queue_default_ack_deadline_secs": ("1m", '"1m"', 60),

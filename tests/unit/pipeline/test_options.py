@@ -182,7 +182,6 @@ def test_no_place_in_a_stream(subtests: pytest.Subtests) -> None:
 def test_what_is_wrong_is_named_as_it_was_written(subtests: pytest.Subtests) -> None:
     cases: list[tuple[dict[str, str | None], str]] = [
         ({"endpoint": None}, "endpoint and path are missing, expected one of them"),
-        ({"path": "data"}, "endpoint and path are given, expected one of them"),
         ({"endpoint": ""}, "endpoint is '', expected some text"),
         ({"subscribe": None}, "subscribe and subscribePattern are missing"),
         ({"subscribePattern": ".*"}, "subscribe and subscribePattern are given"),
@@ -210,7 +209,7 @@ def test_what_is_wrong_is_named_as_it_was_written(subtests: pytest.Subtests) -> 
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger is '5', expected at most"),
         ({"storage": "disk"}, "storage is 'disk', expected one of log, lake, auto"),
         ({"storage": "auto"}, "storage is 'auto' and lake is missing"),
-        ({"endpoint": None, "path": "data", "cursor": "me"}, "cursor is 'me', expected none beside path"),
+        ({"endpoint": None, "path": "data", "cursor": "me"}, "cursor is 'me', expected none beside path alone"),
         ({"startingOffset": "earliest"}, "startingoffset is no option; did you mean startingOffsets?"),
         ({"subscribe_pattern": ".*"}, "subscribe_pattern is no option; did you mean subscribePattern?"),
         ({"maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger?"),

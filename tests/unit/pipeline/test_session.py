@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.extras import how_to_install
 from penstock.pipeline import session as module
 from penstock.pipeline.java import check_java
-from penstock.pipeline.session import GIB, check_master, check_packages, is_alone, memory_for, session
+from penstock.pipeline.priority import is_on_this_machine
+from penstock.pipeline.session import GIB, _settings, check_master, check_packages, is_alone, memory_for, session
 
 
 def fake_java(folder: Path, said: str, code: int = 0) -> Path:
@@ -146,6 +149,47 @@ def test_what_is_on_this_machine_needs_no_address_that_others_can_reach(subtests
     for master, wanted in cases:
         with subtests.test(master=master, wanted=wanted):
             assert is_alone(master) is wanted
+
+
+def test_a_server_on_this_machine_is_known_by_its_address(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, bool]] = [
+        ("http://127.0.0.1:8085", True),
+        ("https://localhost", True),
+        ("http://127.9.9.9:1", True),
+        ("http://192.0.2.7:8085, http://127.0.0.1:8085", True),
+        ("http://192.0.2.7:8085", False),
+        ("http://no-such-host.invalid:8085", False),
+        ("nonsense", False),
+        ("http://[::1", False),
+    ]
+    for url, wanted in cases:
+        with subtests.test(url=url, wanted=wanted):
+            assert is_on_this_machine(url) is wanted
+
+
+LOWERED = """
+import os
+from pathlib import Path
+from penstock.pipeline.priority import NICENESS, lower_own, lower_session_of
+lower_own()
+lower_session_of(os.getpid())
+group = Path("/proc/self/autogroup")
+print(os.getpriority(os.PRIO_PROCESS, 0) >= NICENESS, not group.exists() or f"nice {NICENESS}" in group.read_text())
+"""
+
+
+def test_a_process_and_its_session_stand_back() -> None:
+    done = subprocess.run([sys.executable, "-c", LOWERED], capture_output=True, text=True, start_new_session=True, check=True)
+
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_beside_a_server_one_processor_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for processors, wanted in ((1, "local[1]"), (2, "local[1]"), (8, "local[7]")):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, count=processors: set(range(count)))
+        assert _settings(None, None, {}, background=True)["spark.master"] == wanted
+    assert _settings("local[3]", None, {}, background=True)["spark.master"] == "local[3]"
+    assert _settings(None, None, {}, background=False)["spark.master"] == "local[*]"
 
 
 def test_the_driver_takes_a_quarter_of_the_memory_within_bounds(subtests: pytest.Subtests) -> None:

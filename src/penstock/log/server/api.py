@@ -19,6 +19,7 @@ from penstock.http.monitoring.samples import Metric, Sample
 from penstock.http.request import Request, json_response
 from penstock.http.routes import Body, Handler, Operation, Parameter, Reply, Route
 from penstock.log.log import TOPIC, EventSpan, Spans
+from penstock.log.place import Place, place_of
 from penstock.log.server import requests
 from penstock.log.server.cursors import CursorApi
 from penstock.log.server.errors import log_route
@@ -47,11 +48,18 @@ _SILENT = Metric("penstock_log_holding_silent_seconds", "gauge", "Since when the
 class LogApi:
     """Answers the paths under `/log`. Make it inside the running loop."""
 
-    def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes, rules: DeliveryRules = PLAIN) -> None:
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        projects: Projects,
+        writes: Writes,
+        rules: DeliveryRules = PLAIN,
+        read_rate: int | None = None,
+    ) -> None:
         self._aio = aio
         self._broker = aio.broker
         self._projects = projects
-        self._reads = LogReads()
+        self._reads = LogReads(read_rate)
         self._cursors = CursorApi(aio, self._scope)
         self._writes = writes
         self._write_api = WriteApi(writes, aio.broker, self._scope)
@@ -84,6 +92,7 @@ class LogApi:
             times.posted("/log/offsets", self.offsets),
             limits.posted("/log/limits", self.limits),
             sizes.posted("/log/sizes", self.sizes),
+            log_route("GET", "/log/place", self.place, _PLACE),
             log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
             *self._cursors.routes(),
             *self._write_api.routes(),
@@ -117,6 +126,14 @@ class LogApi:
         fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
 
+    async def place(self, request: Request) -> web.StreamResponse:
+        """The data directory, for callers that may read all of it: nothing else is asked of a reader of files."""
+        from penstock.journal.sqlite import SqliteJournal  # noqa: PLC0415  # a log in memory needs no SQLite
+
+        journal = self._broker.journal
+        sees_all = self._scope(request).sees_all_events and request.principal.may_everywhere(Right.SEE)
+        return json_response(place_of(journal.path) if sees_all and isinstance(journal, SqliteJournal) else Place())
+
     async def sizes(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.SizesAsked), self._scope(request)
         return json_response(requests.Sizes(await self._reads.call(sizes_after, scope, fields.starts)))
@@ -143,6 +160,13 @@ def _spans(scope: Scope, names: list[str], pattern: str | None) -> Spans:
     return Spans(select(scope, names or None, pattern), EventSpan(*scope.event_range()))
 
 
+_PLACE = Operation(
+    "Where the log is on the machine of the server",
+    "For readers on that machine that may read everything; empty for others, and for a log in memory.",
+    TAGS,
+    (requests.PROJECT,),
+    replies={200: Reply("The data directory, and a mark by which it is recognised.", Place)},
+)
 _CREATION = Operation(
     "Create a topic, unless there is one",
     "For jobs that write to a topic of their own; the Pub/Sub API has all that can be said of a topic.",

@@ -44,6 +44,8 @@ SMALL = 16 * 1024
 NEXT = "next"
 BATCH_BYTES = 8 * 1024 * 1024
 """A slow reader holds two batches: one on its way, one ahead."""
+PIECE_BYTES = 256 * 1024
+"""What is written at once where readers share a rate."""
 STRIDE = 1_000_000
 """A search that finds nothing for this many offsets says so, and its client knows that it is not forgotten."""
 
@@ -129,7 +131,11 @@ async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
 class LogReads:
     """All reads of the API: their threads, and how many there may be."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int | None = None) -> None:
+        """`rate`: the bytes a second that all reads get together; None for no limit."""
+        self._rate = rate
+        self._free_at = 0.0
+        """When the bytes that were sent so far are paid for."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-log")
         self._loop = asyncio.get_running_loop()
         self.running = 0
@@ -184,9 +190,11 @@ class LogReads:
         try:
             while buffers:
                 ahead = self._ahead(read)
-                self._write(transport, buffers)
+                for piece in _pieces(buffers) if self._rate else (buffers,):
+                    await self._wait_for_turn(piece)
+                    self._write(transport, piece)
+                    await request.writer.drain()
                 buffers = []
-                await request.writer.drain()
                 buffers = await asyncio.wrap_future(ahead)
             await response.write_eof()
         except BaseException:
@@ -197,6 +205,13 @@ class LogReads:
             stopping.cancel()
             self.rows += read.rows
         return response
+
+    async def _wait_for_turn(self, buffers: list[Any]) -> None:
+        if self._rate:
+            now = self._loop.time()
+            due = max(self._free_at, now)
+            self._free_at = due + sum(map(len, buffers)) / self._rate
+            await asyncio.sleep(due - now)
 
     def _ahead(self, read: _Read) -> Future[list[Any]]:
         return self._threads.submit(read.next)
@@ -213,6 +228,13 @@ class LogReads:
 
     def _leave(self) -> None:
         self.running -= 1
+
+
+def _pieces(buffers: list[Any]) -> Iterator[list[Any]]:
+    """The same bytes in small pieces, so that no reader waits for long while others have their turn."""
+    for buffer in buffers:
+        for first in range(0, len(buffer), PIECE_BYTES):
+            yield [buffer[first : first + PIECE_BYTES]]
 
 
 class _Read:

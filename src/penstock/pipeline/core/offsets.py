@@ -51,6 +51,16 @@ def decode(stored: Mapping[str, object]) -> Offsets:
     return offsets
 
 
+def check_view(offsets: Iterable[str], *, is_messages: bool) -> None:
+    """Refuse the positions of a query that read another view: its rows were others."""
+    if any((stream == EVENTS) is is_messages for stream in offsets):
+        found, asked = ("the event log", "messages") if is_messages else ("streams of messages", "the event log")
+        raise FailedPrecondition(
+            f"the checkpoint has positions in {found}, but the query reads {asked}",
+            hint="a query that reads another view needs another checkpoint",
+        )
+
+
 def encode(offsets: Offsets) -> dict[str, list[int]]:
     """Positions as a checkpoint keeps them."""
     return {stream: list(offsets[stream]) for stream in sorted(offsets)}

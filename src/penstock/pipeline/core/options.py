@@ -312,7 +312,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     if not {name.lower() for name in options} & {name.lower() for name in SOURCE_OPTIONS}:
         raise InvalidArgument("no option says what is read: endpoint and subscribe are missing", hint=CREATED)
     storage = given.choice("storage", (LOG, LAKE, AUTO), LOG)
-    if given.one_of("endpoint", "path") is None and storage != LAKE:
+    cursor, path, endpoint, token = given.text("cursor"), given.text("path"), given.text("endpoint"), given.text("token")
+    if endpoint is None and path is None and storage != LAKE:
         raise InvalidArgument(
             "endpoint and path are missing, expected one of them",
             hint='.option("endpoint", "http://host:port") of a running server, or .option("path", its data directory)',
@@ -325,13 +326,15 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     min_rows, max_rows = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
     if min_rows is not None and max_rows is not None and min_rows > max_rows:
         raise given.wrong("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger, {max_rows}")
-    cursor, path = given.text("cursor"), given.text("path")
-    if cursor is not None and path is not None:
-        raise given.wrong("cursor", "none beside path", hint="cursors are kept by a server: read by its endpoint")
+    if endpoint is None and path is not None:
+        if cursor is not None:
+            raise given.wrong("cursor", "none beside path alone", hint="cursors are kept by a server: name its endpoint, too")
+        if token is not None:
+            raise InvalidArgument("token is given beside path alone", hint="leave it out: a data directory asks for no token")
     return SourceOptions(
-        endpoint=given.text("endpoint"),
+        endpoint=endpoint,
         path=path,
-        token=given.text("token"),
+        token=token,
         project=given.text("project"),
         timeout=given.seconds("timeout"),
         view=view,

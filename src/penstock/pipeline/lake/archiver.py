@@ -28,12 +28,11 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.log.log import EVENTS, Log, WritableLog
-from penstock.log.open import open_log
 from penstock.pipeline.arrow_types import arrow_schema
 from penstock.pipeline.core.offsets import Offsets, Position, by_name, decode, floor, pending
 from penstock.pipeline.core.options import VIEWS, SourceOptions, source_options
 from penstock.pipeline.core.planning import OffsetRange
-from penstock.pipeline.job import Plan
+from penstock.pipeline.job import Plan, open_target
 from penstock.pipeline.lake.reading import TIMES
 from penstock.pipeline.lake.table import ARCHIVE, SHAPES, TRIES, ArchivedSpan, Lake, NewFile, Table, Watermark
 from penstock.pipeline.lake.typed import TypedTables
@@ -145,8 +144,7 @@ class Archiver:
         return self._typed
 
     def _log(self) -> Log:
-        target = self._plan.target
-        return open_log(endpoint=target.endpoint, path=target.path, token=target.token, project=target.project)
+        return open_target(self._plan.target)
 
     def _ends(self, batch: int) -> Offsets:
         """Where a batch ends, as Spark wrote it down before it began."""

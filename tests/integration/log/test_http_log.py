@@ -261,7 +261,7 @@ def test_tokens(tmp_path: Path, logs: Logs) -> None:
             logs(server.url, token=reader).stage("w", "p", [], stream="orders")
         assert logs(server.url, token=secret).create_topic("ord-made")
         assert not logs(server.url, token=secret).create_topic("ord-made")
-        with pytest.raises(Unauthenticated, match="not a token"):
+        with pytest.raises(Unauthenticated, match="not a Penstock token"):
             logs(server.url, token="pk_nobody").spans()
 
 

@@ -572,7 +572,6 @@ def test_what_is_no_envelope_is_refused_in_the_originals_words(subtests: pytest.
         ('{"type":"hub:heartbeat","payload":"\\ud800"}', "invalid_json"),
         ('{"type":"hub:heartbeat","payload":"\udc00"}', "invalid_json"),
         ("[" * 100_000, "invalid_envelope"),
-        ('{"type":"hub:heartbeat","payload":' + "[" * 1_000 + "]" * 1_000 + "}", "too_deep"),
         ('{"type":"hub:heartbeat","payload":' + "[" * 100_000 + "]" * 100_000 + "}", "too_deep"),
         ("null", "invalid_envelope"),
         ("[]", "invalid_envelope"),

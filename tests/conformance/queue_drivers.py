@@ -11,8 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock import QueueConfig, QueueManager, RetryPolicy
+from penstock import Broker, QueueConfig, QueueManager, RetryPolicy
 from penstock.errors import PenstockError
+from penstock.journal.journal import Journal
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 
@@ -58,10 +59,11 @@ def _penstock_errors() -> Iterator[None]:
 class Embedded:
     """A `QueueManager` in this process."""
 
-    def __init__(self, clock: ManualClock, data_dir: Path | None) -> None:
+    def __init__(self, clock: ManualClock, journal: Journal | None) -> None:
         self.clock = clock
-        self._queues = QueueManager(clock=clock, data_dir=data_dir)
-        self.close = self._queues.close
+        self._broker = Broker(clock=clock, journal=journal)
+        self._queues = QueueManager(broker=self._broker)
+        self.close = self._broker.close
 
     def create(self, queue: str, **config: Any) -> None:
         if "retry_policy" in config:

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ParamSpec, Self
 
+from penstock import Broker
 from penstock.client.message import IncomingMessage
 from penstock.client.pubsub import PubSub
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
 from penstock.clock import Clock
+from penstock.journal.journal import Journal
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 
@@ -104,6 +106,22 @@ class Memory(Place):
 
 class Durable(Place):
     """A broker on a data directory."""
+
+
+class OnPostgres(Place):
+    """A broker on PostgreSQL."""
+
+    def __init__(self, open_journal: Callable[[], Journal | None]) -> None:
+        super().__init__()
+        self._open_journal = open_journal
+
+    async def __aexit__(self, *arguments: object) -> None:
+        await super().__aexit__(*arguments)
+        await asyncio.to_thread(self._broker.close)
+
+    def _client(self) -> PubSub:
+        self._broker = Broker(journal=self._open_journal(), clock=self.broker_clock())
+        return PubSub(broker=self._broker)
 
 
 class Remote(Place):

@@ -9,18 +9,24 @@ from typing import Any
 import pytest
 
 from penstock.testing import ManualClock
+from tests.conformance.conftest import LONG_ON_POSTGRES, journal_of
 from tests.conformance.queue_drivers import Commands, Embedded, Queues, Refused
 
 
 @pytest.fixture(
-    params=["memory", pytest.param("durable", marks=pytest.mark.long), pytest.param("commands", marks=pytest.mark.server)]
+    params=[
+        "memory",
+        pytest.param("durable", marks=pytest.mark.long),
+        LONG_ON_POSTGRES,
+        pytest.param("commands", marks=pytest.mark.server),
+    ]
 )
 def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queues]:
     driver: Embedded | Commands
     if request.param == "commands":
         driver = Commands(ManualClock(), tmp_path / "data")
     else:
-        driver = Embedded(ManualClock(), tmp_path / "data" if request.param == "durable" else None)
+        driver = Embedded(ManualClock(), journal_of(request.param, request, tmp_path))
     yield driver
     driver.close()
 

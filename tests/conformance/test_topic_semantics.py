@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.testing import ManualClock
+from tests.conformance.conftest import ON_POSTGRES, journal_of
 from tests.conformance.topic_drivers import Embedded, Given, Got, Grpc, Refused, Rest, Topics
 
 INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION = 3, 5, 6, 9
@@ -20,14 +21,15 @@ PACE = 0.1
     params=[
         "memory",
         pytest.param("durable", marks=pytest.mark.long),
+        ON_POSTGRES,
         pytest.param("grpc", marks=pytest.mark.server),
         pytest.param("rest", marks=pytest.mark.server),
     ]
 )
 def topics(request: pytest.FixtureRequest, tmp_path: Path, project: str) -> Iterator[Topics]:
     driver: Any
-    if request.param in {"memory", "durable"}:
-        driver = Embedded(ManualClock(), tmp_path / "data" if request.param == "durable" else None)
+    if request.param in {"memory", "durable", "postgres"}:
+        driver = Embedded(ManualClock(), journal_of(request.param, request, tmp_path))
     else:
         clock, server = request.getfixturevalue("manual_clock"), request.getfixturevalue("manual_server")
         driver = (Grpc if request.param == "grpc" else Rest)(clock, server, project)

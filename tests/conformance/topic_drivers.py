@@ -12,15 +12,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf import json_format
 
-from penstock import DeadLetterPolicy, Message, MessageQueue, RetryPolicy, SubscriptionOptions
+from penstock import Broker, DeadLetterPolicy, Message, MessageQueue, RetryPolicy, SubscriptionOptions
 from penstock.errors import PenstockError
 from penstock.google import messages
+from penstock.journal.journal import Journal
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 
@@ -82,10 +82,11 @@ def _penstock_errors() -> Iterator[None]:
 class Embedded:
     """A `MessageQueue` in this process."""
 
-    def __init__(self, clock: ManualClock, data_dir: Path | None) -> None:
+    def __init__(self, clock: ManualClock, journal: Journal | None) -> None:
         self.clock = clock
-        self._queue = MessageQueue(clock=clock, data_dir=data_dir)
-        self.close = self._queue.close
+        self._broker = Broker(clock=clock, journal=journal)
+        self._queue = MessageQueue(broker=self._broker)
+        self.close = self._broker.close
 
     def create_topic(self, topic: str) -> None:
         with _penstock_errors():

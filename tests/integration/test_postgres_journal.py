@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from penstock import Broker, Message, MessageQueue
 from penstock.errors import (
     FailedPrecondition,
     InvalidArgument,
+    JournalUnavailable,
     JournalUncertain,
     LogInUse,
     LogLost,
@@ -31,14 +32,15 @@ from tests.postgres_server import PostgresServer, needs_postgres, standby_of
 
 pytestmark = needs_postgres
 
+PATIENCE = 60
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%WITH own%'"
 """The backends whose commit waits for the standby."""
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within a minute"
+        assert time.monotonic() < deadline, f"it did not happen within {PATIENCE} s"
         time.sleep(0.01)
 
 
@@ -292,6 +294,36 @@ def test_an_owner_that_gives_up_in_a_commit_does_not_know_its_outcome(pair: tupl
         assert times(journal) == [1, 2]
 
 
+@pytest.mark.usefixtures("no_heartbeat")
+def test_a_publish_with_an_unknown_outcome_keeps_its_offset_and_a_repeat_finds_it(
+    pair: tuple[PostgresServer, PostgresServer],
+) -> None:
+    primary, _ = pair
+    address = primary.new_database()
+    name = address.rpartition("/")[2]
+    with queue_at(address) as queue:
+        queue.register_topic("orders")
+        queue.register_subscription("billing", "orders")
+        unknown = Message(data=b"unknown", producer_id="p", sequence=1)
+        with without_standby(pair), in_a_thread(lambda: queue.publish("orders", [unknown])) as outcome:
+            wait_for(lambda: primary.execute(WAITING))
+            [(pid,)] = primary.execute(WAITING)
+            # The commit ends, and nobody can ask for it: it is stored, and its publisher cannot know.
+            primary.execute(f"SET synchronous_commit = local; ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            primary.execute(f"SELECT pg_terminate_backend({pid})")
+            wait_for(lambda: outcome)
+        assert isinstance(outcome[0], JournalUncertain)
+        with pytest.raises(JournalUnavailable, match="not known"):
+            queue.publish("orders", [Message(data=b"refused")])
+        assert queue.pull("billing", max_messages=9) == []
+        primary.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        wait_for(lambda: queue.broker.health is None)
+        [other] = queue.publish("orders", [Message(data=b"other")])
+        [repeated] = queue.publish("orders", [unknown])
+        messages = queue.pull("billing", max_messages=9)
+        assert [(message.id, message.data) for message in messages] == [(repeated, b"unknown"), (other, b"other")]
+
+
 def test_readers_see_nothing_beyond_what_is_confirmed(pair: tuple[PostgresServer, PostgresServer]) -> None:
     primary, standby = pair
     address = primary.new_database()
@@ -300,20 +332,17 @@ def test_readers_see_nothing_beyond_what_is_confirmed(pair: tuple[PostgresServer
         journal.append(Commit(0, [], []))
         [(written,)] = primary.execute("SELECT pg_current_wal_lsn()")
         wait_for(lambda: standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == [(True,)])
-        reader = ReadOnlyPostgres(standby.url(address.rpartition("/")[2]))
-        wait_for(lambda: times(reader) == [1])
-        # A commit that is on the standby, and that no later one has confirmed.
-        primary.execute(
-            "INSERT INTO penstock.events SELECT log, first + 1, count, at, epoch, commit_id, crc, body FROM penstock.events",
-            address,
-        )
         name = address.rpartition("/")[2]
-        wait_for(lambda: standby.execute("SELECT count(*) FROM penstock.events", standby.url(name)) == [(2,)])
-        assert reader.event_range() == (0, 1)
-        assert times(reader) == [1]
-        primary.execute("UPDATE penstock.logs SET confirmed = 2", address)
-        wait_for(lambda: reader.event_range() == (0, 2))
-        reader.close()
+        with closing(ReadOnlyPostgres(standby.url(name))) as reader:
+            wait_for(lambda: times(reader) == [1])
+            # A commit that is on the standby, and that no later one has confirmed.
+            columns = "count, at, epoch, commit_id, crc, body"
+            primary.execute(f"INSERT INTO penstock.events SELECT log, first + 1, {columns} FROM penstock.events", address)
+            wait_for(lambda: standby.execute("SELECT count(*) FROM penstock.events", standby.url(name)) == [(2,)])
+            assert reader.event_range() == (0, 1)
+            assert times(reader) == [1]
+            primary.execute("UPDATE penstock.logs SET confirmed = 2", address)
+            wait_for(lambda: reader.event_range() == (0, 2))
 
 
 def test_what_is_no_journal_is_refused(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,22 @@
 """A process that publishes and consumes until it is killed, and notes in a file what it was told and what it got.
 
-    python -m tests.integration.victim DATA_DIR NOTES_DIR LIFE SEED
+    python -m tests.integration.victim PLACE NOTES_DIR LIFE SEED
+
+PLACE is a data directory or the address of a PostgreSQL database, which may be cut off under it.
 
 Notes are single writes of a line of JSON to a file of its own: what was written before SIGKILL survives it.
 
     ["ready"]                        the broker is open
     ["intent", stream, payload]      about to be published
     ["confirmed", stream, payload, id]
+    ["refused", stream, payload]     the journal could not write, and nothing was stored
+    ["unknown", stream, payload]     it was stored, or not
     ["delivered", queue, payload, key, id]      written before the ack
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -19,18 +24,28 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.broker import commits
-from penstock.errors import InvalidAckId, MessageNotFound
+from penstock.clock import Clock
+from penstock.errors import InvalidAckId, JournalUnavailable, JournalUncertain, LogInUse, MessageNotFound, Unavailable
 from penstock.journal import sqlite
+from penstock.journal.journal import is_database
 
 KEYS = 16
 PRODUCERS = 3
 FAITHFUL = 2
 """Producers that number their messages and repeat what was not confirmed."""
 CONSUMERS = 2
+
+
+PAUSE = threading.Event()
+"""Never set: something to wait for."""
+
+T = TypeVar("T")
 
 
 class Notes:
@@ -41,6 +56,19 @@ class Notes:
 
     def write(self, *fields: str | int) -> None:
         os.write(self._file, json.dumps(fields).encode() + b"\n")
+
+    def outcome(self, stream: str, payloads: list[str], publish: Callable[[], T]) -> T | None:
+        """What a publish returns; None if it was refused, or nobody knows whether it is stored."""
+        try:
+            return publish()
+        except JournalUncertain:
+            kind = "unknown"
+        except JournalUnavailable:
+            kind = "refused"
+        for payload in payloads:
+            self.write(kind, stream, payload)
+        PAUSE.wait(0.02)
+        return None
 
 
 def read_notes(folder: Path) -> Iterator[list[str]]:
@@ -76,9 +104,10 @@ def publish_topic(queue: MessageQueue, notes: Notes, producer: int, life: int, r
             payload = f"{producer} {life} {next(numbers)}"
             notes.write("intent", "orders", payload)
             messages.append(Message(data=payload.encode() + b" " * rng.randrange(400), ordering_key=key))
-        ids = queue.publish("orders", messages)
-        for message, message_id in zip(messages, ids, strict=True):
-            notes.write("confirmed", "orders", message.data.decode().rstrip(), message_id)
+        payloads = [message.data.decode().rstrip() for message in messages]
+        ids = notes.outcome("orders", payloads, functools.partial(queue.publish, "orders", messages))
+        for payload, message_id in zip(payloads, ids or [], strict=ids is not None):
+            notes.write("confirmed", "orders", payload, message_id)
 
 
 def publish_faithfully(queue: MessageQueue, notes: Notes, producer: int, first: int) -> None:
@@ -88,20 +117,29 @@ def publish_faithfully(queue: MessageQueue, notes: Notes, producer: int, first: 
         message = Message(
             data=payload.encode(), ordering_key=f"faithful-{producer}", producer_id=f"faithful-{producer}", sequence=sequence
         )
-        notes.write("confirmed", "orders", payload, queue.publish("orders", [message])[0])
+        publish = functools.partial(queue.publish, "orders", [message])
+        while (ids := notes.outcome("orders", [payload], publish)) is None:
+            pass  # a repeat of what was stored is not stored twice
+        notes.write("confirmed", "orders", payload, ids[0])
 
 
 def publish_tasks(manager: QueueManager, notes: Notes, life: int, rng: random.Random) -> None:
     for number in itertools.count():
         payload = f"task {life} {number}"
         notes.write("intent", "tasks", payload)
-        result = manager.publish("tasks", payload, priority=rng.randrange(10))
-        notes.write("confirmed", "tasks", payload, result.message_id)
+        result = notes.outcome(
+            "tasks", [payload], functools.partial(manager.publish, "tasks", payload, priority=rng.randrange(10))
+        )
+        if result is not None:
+            notes.write("confirmed", "tasks", payload, result.message_id)
 
 
 def consume_subscription(queue: MessageQueue, notes: Notes, name: str, rng: random.Random, pause: threading.Event) -> None:
     while True:
-        deliveries = queue.pull(name, rng.randrange(1, 20))
+        try:
+            deliveries = queue.pull(name, rng.randrange(1, 20))
+        except Unavailable:  # the database is away, and the message is not in memory
+            deliveries = []
         for delivery in deliveries:
             notes.write("delivered", name, delivery.data.decode().rstrip(), delivery.ordering_key or "", delivery.id)
             try:
@@ -117,7 +155,10 @@ def consume_subscription(queue: MessageQueue, notes: Notes, name: str, rng: rand
 
 def consume_tasks(manager: QueueManager, notes: Notes, consumer: str, rng: random.Random) -> None:
     while True:
-        task = manager.consume("tasks", consumer, timeout=1, ack_deadline=1)
+        try:
+            task = manager.consume("tasks", consumer, timeout=1, ack_deadline=1)
+        except Unavailable:
+            task = None
         if task is not None:
             notes.write("delivered", "tasks", task.payload, "", task.message_id)
             try:
@@ -135,13 +176,26 @@ def die(trouble: threading.ExceptHookArgs) -> None:
     os._exit(3)
 
 
-def main(data_dir: Path, notes_dir: Path, life: int, seed: int) -> None:
+def open_broker(place: str, clock: Clock | None = None) -> Broker:
+    """The broker of a place, as soon as its owner before is gone."""
+    if not is_database(place):
+        return Broker(data_dir=place, clock=clock)
+    from penstock.journal.postgres import PostgresJournal  # psycopg is an extra
+
+    for _ in range(600):
+        with suppress(LogInUse, Unavailable):
+            return Broker(journal=PostgresJournal(place), clock=clock)
+        PAUSE.wait(0.1)
+    raise TimeoutError("the owner before is not gone")
+
+
+def main(place: str, notes_dir: Path, life: int, seed: int) -> None:
     commits.CHECKPOINT_EVENTS = 300
     sqlite.CHECKPOINT_PAGES = 40
     rng = random.Random(seed)
     firsts = [next_sequence(notes_dir, producer) for producer in range(FAITHFUL)]
     notes = Notes(notes_dir, life)
-    broker = Broker(data_dir=data_dir)
+    broker = open_broker(place)
     queue, manager = MessageQueue(broker=broker), QueueManager(broker=broker)
     if not queue.topic_exists("orders"):
         queue.register_topic("orders")
@@ -173,4 +227,4 @@ def main(data_dir: Path, notes_dir: Path, life: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

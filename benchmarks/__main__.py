@@ -32,6 +32,7 @@ from benchmarks import (
     layout,
     memory_loop,
     peers,
+    postgres,
     recovery,
     router,
     router_http,
@@ -45,6 +46,7 @@ from benchmarks.row import Benchmark, Row, Run, missing
 GROUPS: dict[str, dict[str, Benchmark]] = {
     "memory": memory_loop.BENCHMARKS,
     "durable": durable.BENCHMARKS,
+    "postgres": postgres.BENCHMARKS,
     "peers": peers.BENCHMARKS,
     "footprint": footprint.BENCHMARKS,
     "depth": depth.BENCHMARKS,

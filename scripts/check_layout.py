@@ -143,16 +143,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"penstock.journal"},
     "penstock.server.nodes": ANY
     | KERNEL
-    | {
-        "penstock",
-        "penstock.access",
-        "penstock.config",
-        "penstock.http",
-        "penstock.journal",
-        "penstock.native",
-        "penstock.router",
-    }
-    | {"penstock.server", "penstock.wire", "aiohttp", "psycopg"},
+    | {"penstock", "penstock.access", "penstock.config", "penstock.http", "penstock.journal", "penstock.log", "penstock.native"}
+    | {"penstock.router", "penstock.server", "penstock.wire", "aiohttp", "psycopg"},
     "penstock.server.backup": ANY
     | KERNEL
     | {"penstock.access", "penstock.backup", "penstock.config", "penstock.http", "penstock.server", "aiohttp"},

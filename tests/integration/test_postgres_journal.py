@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Broker, Message, MessageQueue
+from penstock import Broker, Message, MessageQueue, QueueManager
+from penstock.broker import broker as broker_module
+from penstock.clock import monotonic
 from penstock.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -343,6 +347,26 @@ def test_readers_see_nothing_beyond_what_is_confirmed(pair: tuple[PostgresServer
             assert times(reader) == [1]
             primary.execute("UPDATE penstock.logs SET confirmed = 2", address)
             wait_for(lambda: reader.event_range() == (0, 2))
+
+
+def test_an_owner_that_gets_no_answer_delivers_nothing(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "SILENT", 2_000_000)
+    with queue_at(postgres.new_database()) as queue:
+        journal = queue.broker.journal
+        assert isinstance(journal, PostgresJournal)
+        tasks = QueueManager(broker=queue.broker)
+        tasks.create("tasks")
+        tasks.publish("tasks", b"1")
+        backend = pid_of(journal)
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            wait_for(lambda: monotonic() - journal.alive_at > 2_000_000)
+            assert tasks.consume("tasks", "worker") is None
+            with in_a_thread(lambda: tasks.consume("tasks", "worker", 60)) as outcome:
+                os.kill(backend, signal.SIGCONT)
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        assert outcome[0].payload == b"1"
 
 
 def test_what_is_no_journal_is_refused(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

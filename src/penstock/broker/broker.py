@@ -35,7 +35,7 @@ from penstock.broker.topic_rules import TopicRules
 from penstock.broker.waiters import Notifier
 from penstock.broker.window import Window, pieces
 from penstock.broker.writer import Placement, Ticket
-from penstock.clock import Clock, SystemClock, steady
+from penstock.clock import Clock, SystemClock, monotonic, steady
 from penstock.durations import DAY, FOREVER, SECOND, to_datetime
 from penstock.errors import BrokerClosed, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
 from penstock.journal.core import events
@@ -48,6 +48,8 @@ from penstock.values.policy import check_count
 
 log = logging.getLogger("penstock.broker")
 
+SILENT = 4 * SECOND
+"""A second less than it takes until another node may own the log."""
 WINDOW_BYTES = 256 * 1024 * 1024
 
 _open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -82,6 +84,9 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
+        self.remote = self.journal if isinstance(self.journal, RemoteJournal) else None
+        """The journal, if its database may be lost."""
+        self._was_silent = False
         self.lock = threading.RLock()
         """Hot paths call `acquire` and `release`: a `with` statement costs twice as much."""
         self.notifier = Notifier()
@@ -312,7 +317,20 @@ class Broker:
     @property
     def health(self) -> str | None:
         """The problem of the journal; None if it works."""
-        return self._commits.trouble or (self.journal.trouble if isinstance(self.journal, RemoteJournal) else None)
+        return self._commits.trouble or (self.remote.trouble if self.remote is not None else None)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the database has not answered for so long that another node may own the log: then nothing is delivered.
+
+        Call it with the lock held; those who got nothing are notified every second until it answers.
+        """
+        if self.remote is None or monotonic() - self.remote.alive_at < SILENT:
+            return False
+        self._was_silent = True
+        if (due := self.clock.now() + SECOND) < self.next_due:
+            self._expect(due)
+        return True
 
     def check_healthy(self) -> None:
         """Refuse a change while the journal cannot write."""
@@ -448,6 +466,9 @@ class Broker:
             self.reschedule(queue)
             self.notifier.notify(number)
         self.next_due = self._schedule[0][0] if self._schedule else FOREVER
+        if self._was_silent:
+            self._was_silent = False
+            self.notifier.notify_all()
         return bool(self._commits.forwards)
 
     def _tick_queue(self, queue: Queue, now: int) -> None:

@@ -162,6 +162,8 @@ class Consumer:
                 self._checked = queue.description
             if queue.detached:
                 raise _detached(queue)
+            if broker.remote is not None and broker.is_silent:
+                want = 0
             leases = queue.lease(
                 now, want, self.ack_deadline, self.identity, self.prefetch, self.prefetch_bytes, max_bytes, self.key_window
             )
@@ -331,7 +333,8 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
             queue = find(broker.catalog, name)
             if queue.detached:
                 raise _detached(queue)
-            leases = queue.lease(now, want, ack_deadline, identity, prefetch)
+            is_silent = broker.remote is not None and broker.is_silent
+            leases = queue.lease(now, 0 if is_silent else want, ack_deadline, identity, prefetch)
             if leases:
                 broker.emit(queue.leased(leases, now))
                 if queue.soonest < queue.scheduled:

@@ -71,6 +71,9 @@ class LogView(Protocol):
     def names(self) -> LogNames:
         """The names for the numbers in the event log."""
 
+    def sync(self) -> None:
+        """Return when what has happened until now can be read, as far as that can be asked for."""
+
 
 class BrokerLog:
     """The log of a live broker."""
@@ -122,6 +125,9 @@ class BrokerLog:
     def event_range(self) -> tuple[int, int]:
         """The range of the written events, which may be slightly behind the current state."""
         return self._broker.journal.event_range()
+
+    def sync(self) -> None:
+        self._broker.sync()
 
     def names(self) -> LogNames:
         """The names for the numbers in the event log."""

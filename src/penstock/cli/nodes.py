@@ -65,6 +65,8 @@ def _show(page: Any) -> None:
             ]
         )
     say(table(rows))
+    if page["lag_seconds"] is not None:
+        say(f"\n{printable(page['node'])} reads a log that is {span(page['lag_seconds'])} behind")
     if page["replicas"]:
         say("")
         rows = [["REPLICA", "STATE", "SYNC", "BEHIND"]]

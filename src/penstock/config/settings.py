@@ -114,6 +114,10 @@ class Settings:
         default=None,
         metadata=_row(WORD, "server.node", "the name of this node among those that share a journal", shown="HOST:PORT"),
     )
+    read_only: bool = field(
+        default=False,
+        metadata=_row(FLAG, "server.read_only", "never own the journal: serve reads of the log from it, and relay the rest"),
+    )
 
     host: str = field(default="127.0.0.1", metadata=_row(HOST, "server.host", "the address to listen on"))
     port: int = field(default=8085, metadata=_row(PORT, "server.port", "the port of HTTP and WebSocket; 0 takes a free one"))
@@ -577,6 +581,8 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
 def _check_journal(values: Mapping[str, Any], label: Label) -> None:
     journal = values.get("journal")
     if journal is None:
+        if values.get("read_only"):
+            raise InvalidArgument(f"{label('read_only')} is set without a journal", hint="set journal to a standby of PostgreSQL")
         return
     for other in ("memory", "data_dir"):
         if values.get(other):

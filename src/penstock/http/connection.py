@@ -26,6 +26,9 @@ ROUND_SECONDS = 1.0
 class Takeover(Protocol):
     """What serves connections of this port that do not speak HTTP/1.1."""
 
+    is_lasting: bool
+    """Whether it may take over later, too, when another request begins."""
+
     def wants(self, data: bytes) -> bool | None:
         """Whether a connection that begins with `data` belongs to it; None while that is not known."""
 
@@ -36,7 +39,18 @@ class Takeover(Protocol):
 class Connection(web.RequestHandler):
     """aiohttp's connection, with what the watch has to know."""
 
-    __slots__ = ("is_heard", "is_minded", "opening", "request", "since", "stuck_bytes", "stuck_since", "takeovers", "traffic")
+    __slots__ = (
+        "is_heard",
+        "is_minded",
+        "lasting",
+        "opening",
+        "request",
+        "since",
+        "stuck_bytes",
+        "stuck_since",
+        "takeovers",
+        "traffic",
+    )
 
     def __init__(
         self,
@@ -50,6 +64,7 @@ class Connection(web.RequestHandler):
         super().__init__(server, loop=loop, **options)
         self.traffic = traffic
         self.takeovers = takeovers
+        self.lasting = [one for one in takeovers if one.is_lasting]
         """Where it may go instead; none as soon as it is known to speak HTTP/1.1."""
         self.opening = b""
         """What has come while it may still belong to one of them."""
@@ -77,6 +92,7 @@ class Connection(web.RequestHandler):
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
+            self.takeovers = self.lasting
         if self.takeovers:
             data = self.opening + data
             wishes = [one.wants(data) for one in self.takeovers]

@@ -30,6 +30,8 @@ RETRY_SECONDS, TRIES = 0.01, 500
 class Http2Relay:
     """Knows where the gRPC server listens, and whose connections it was given. Belongs to one event loop."""
 
+    is_lasting = False
+
     def __init__(self) -> None:
         self._name: str | None = None
         self._clients: dict[str, NearEnd] = {}

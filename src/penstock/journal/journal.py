@@ -56,6 +56,9 @@ class ImmediateJournal(Protocol):
 class RemoteJournal(Protocol):
     """One more ability, of a journal whose database can be lost in the middle of a commit."""
 
+    alive_at: int
+    """When the database last answered, on the monotonic clock."""
+
     @property
     def trouble(self) -> str | None:
         """What is wrong with the connection, or with a commit that waits for long; None if nothing is."""

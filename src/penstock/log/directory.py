@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from penstock.broker import log_view
 from penstock.broker.log_view import LogNames, kind_of, names_of, not_found
 from penstock.errors import CorruptLog
+from penstock.journal.core.events import Event
 from penstock.journal.core.outline import Outline, StreamSpan, decode, stream_name
+from penstock.journal.journal import ReadableJournal
 from penstock.journal.readonly import CHANCES, ReadOnlyJournal
 from penstock.log.log import EventSpan, Spans
 from penstock.values.projects import Projects, check_project
@@ -32,7 +34,9 @@ class DirectoryLog:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, project: str | None = None) -> None:
-        self._view = _DirectoryView(ReadOnlyJournal(path), None if project is None else check_project(project))
+        self._project = None if project is None else check_project(project)
+        self._projects = Projects()
+        self._view = JournalView(ReadOnlyJournal(path), self._shown)
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
         """What can be read now. Cheap when nothing was written since the last time."""
@@ -62,17 +66,31 @@ class DirectoryLog:
         """The events of a range, or those of some streams."""
         from penstock.log.arrow import event_parts  # noqa: PLC0415  # an extra, which planning does without
 
-        return (batch for batch, _ in event_parts(self._view, start, stop, streams=self._view.wanted(streams)))
+        return (batch for batch, _ in event_parts(self._view, start, stop, streams=self._wanted(streams)))
 
     def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The dead letters of a range of the event log, with their payloads."""
         from penstock.log.arrow import dead_letter_parts  # noqa: PLC0415  # an extra, which planning does without
 
-        return (batch for batch, _ in dead_letter_parts(self._view, start, stop, streams=self._view.wanted(streams)))
+        return (batch for batch, _ in dead_letter_parts(self._view, start, stop, streams=self._wanted(streams)))
 
     def close(self) -> None:
         """Let go of the files. Safe to call twice."""
         self._view.journal.close()
+
+    def _wanted(self, streams: Sequence[str] | None) -> dict[int, str] | None:
+        """The streams whose events are meant, by number, with the names to show; None for all there are."""
+        if streams is None and self._project is None:
+            return None
+        stored = self._view.names().streams
+        shown = {number: self._shown(*kind_of(name)) for number, name in stored.items()}
+        known = LogNames({number: name for number, name in shown.items() if name is not None}, {}, {})
+        return known.streams if streams is None else known.numbers(streams)
+
+    def _shown(self, kind: str, name: str) -> str | None:
+        """The name by which a stream is known here; None when it belongs to another project."""
+        project, plain = self._projects.split(name)
+        return stream_name(kind, plain) if project == (self._project or self._projects.default) else None
 
     def __enter__(self) -> DirectoryLog:
         return self
@@ -81,13 +99,30 @@ class DirectoryLog:
         self.close()
 
 
-class _DirectoryView:
-    """A `LogView` that follows a data directory: the checkpoint in outline, and the events since."""
+class FollowedJournal(ReadableJournal, Protocol):
+    """A journal that somebody else writes."""
 
-    def __init__(self, journal: ReadOnlyJournal, project: str | None) -> None:
+    path: str
+
+    def version(self) -> object:
+        """What changes whenever something became readable; while it is the same, nothing did."""
+
+    def stored_checkpoint(self) -> tuple[int, bytes | None]:
+        """The offset of the first event that is not in the checkpoint, and the checkpoint; None if there is none."""
+
+    def events_since(self, start: int, stop: int) -> Iterator[Event]:
+        """The events between two offsets; CorruptLog if some are not there."""
+
+
+class JournalView:
+    """A `LogView` that follows a journal: the checkpoint in outline, and the events since.
+
+    `shown` returns the name by which a stream is known here, or None for one that is not.
+    """
+
+    def __init__(self, journal: FollowedJournal, shown: Callable[[str, str], str | None] = stream_name) -> None:
         self.journal = journal
-        self._project = project
-        self._projects = Projects()
+        self._shown = shown
         self._lock = threading.Lock()
         self._version: object = None
         self._ends = (0, 0)
@@ -114,19 +149,13 @@ class _DirectoryView:
             self._follow()
             return self._ends
 
+    def sync(self) -> None:
+        """Nothing waits: what is stored can be read."""
+
     def names(self) -> LogNames:
         with self._lock:
             self._follow()
             return names_of(self._outline.streams.values(), self._outline.queues.values(), self._outline.deleted_resources)
-
-    def wanted(self, streams: Sequence[str] | None) -> dict[int, str] | None:
-        """The streams whose events are meant, by number, with the names to show; None for all there are."""
-        if streams is None and self._project is None:
-            return None
-        stored = self.names().streams
-        shown = {number: self._shown(*kind_of(name)) for number, name in stored.items()}
-        known = LogNames({number: name for number, name in shown.items() if name is not None}, {}, {})
-        return known.streams if streams is None else known.numbers(streams)
 
     def _span(self, name: str, number: int) -> StreamSpan:
         span = self._spans.get(number)
@@ -136,11 +165,6 @@ class _DirectoryView:
             earliest = latest if earliest is None else min(earliest, latest)
             span = self._spans[number] = StreamSpan(name, number, earliest, latest, stream.published_at)
         return span
-
-    def _shown(self, kind: str, name: str) -> str | None:
-        """The name by which a stream is known here; None when it belongs to another project."""
-        project, plain = self._projects.split(name)
-        return stream_name(kind, plain) if project == (self._project or self._projects.default) else None
 
     def _follow(self) -> dict[str, int]:
         """Take note of what was written since the last time; returns the streams by name. Call it with the lock held."""

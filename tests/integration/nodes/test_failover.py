@@ -21,7 +21,7 @@ from penstock.hub.client.client import HubClient
 from penstock.log.http import HttpLog
 from penstock.testing.server import ServerProcess
 from tests.ports import free_port
-from tests.postgres_server import PostgresServer, needs_postgres, postgres_server
+from tests.postgres_server import PostgresServer, needs_postgres, postgres_server, standby_of
 
 pytestmark = needs_postgres
 PATIENCE = 60.0
@@ -176,6 +176,7 @@ def test_the_owner_is_killed_and_another_node_continues(cluster: Cluster, capsys
     assert "standby" in out
 
 
+@pytest.mark.long
 def test_a_stopped_owner_writes_nothing_when_it_continues(cluster: Cluster) -> None:
     first = cluster.add("a")
     cluster.add("b")
@@ -250,3 +251,28 @@ def test_what_consumers_hold_and_what_apis_keep_survives_a_takeover(cluster: Clu
     asyncio.run(after(held))
     with HttpLog(cluster.servers) as log:
         assert [cursor.name for cursor in log.cursors()] == ["billing"]
+
+
+@pytest.mark.long
+def test_a_read_node_serves_the_log_of_a_standby_and_relays_the_rest(postgres: PostgresServer, cluster: Cluster) -> None:
+    first = cluster.add("a")
+    eventually(lambda: cluster.owner() == "a", "a owns the log")
+    prepare(cluster)
+    with standby_of(postgres) as standby:
+        address = standby.url(cluster.journal.rpartition("/")[2])
+        with ServerProcess(journal=address, read_only=True, node="r") as reader:
+            eventually(lambda: get(reader.url, "/health/ready")["status"] == "ready", "the read node knows the owner")
+            with blocking.PubSub(reader.url) as pubsub:  # which goes to the owner
+                ids = [pubsub.topic("orders").publish_message(b"%d" % number) for number in range(100)]
+            with HttpLog(reader.url) as log, HttpLog(first.url) as owner:
+                eventually(lambda: log.spans(["orders"]).streams[0].latest == 100, "everything confirmed is there")
+                span = log.spans(["orders"]).streams[0]
+                assert [row["message_id"] for batch in log.messages(span, 0, 100) for row in batch.to_pylist()] == ids
+                log.advance("billing", {"orders": 40})
+                assert [cursor.name for cursor in owner.cursors()] == ["billing"]
+                assert log.offsets_for({"orders": 0}, 1_000_000) == {"orders": 100}
+                first.kill()
+                cluster.nodes.pop("a")
+                assert [batch.num_rows for batch in log.messages(span, 10, 20)] == [10]
+            assert get(reader.url, "/nodes")["lag_seconds"] is not None
+        postgres.configure(synchronous_standby_names="")

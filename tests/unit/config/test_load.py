@@ -66,6 +66,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "memory": ("true", "true", True),
     "journal": ("postgresql://u@h/d", '"postgresql://u@h/d"', "postgresql://u@h/d"),
     "node": ("a", '"a"', "a"),
+    "read_only": ("true", "true", True),
     "host": ("::1", '"::1"', "::1"),
     "port": ("1", "1", 1),
     "grpc_port": ("2", "2", 2),
@@ -149,6 +150,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
 
 # What must be said too, for an option that means nothing alone.
 NEEDED = {name: {"PENSTOCK_HUB_JWT_KEY_FILE": "key.pem"} for name in ("hub_jwt_issuer", "hub_jwt_audience", "hub_jwt_max_age")}
+NEEDED["read_only"] = {"PENSTOCK_JOURNAL": "postgresql://h/d"}
 
 
 def test_the_table_above_has_every_option_but_those_of_tls() -> None:
@@ -211,6 +213,7 @@ def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> Non
         ({"tls_key": "pyproject.toml"}, {}, "--tls-key is set without tls_cert"),
         ({"memory": True, "data_dir": "d"}, {}, "--memory and --data-dir exclude each other"),
         ({"journal": "postgresql://u:hush@h/d"}, {}, "--journal holds a password, which other users of this machine can see"),
+        ({"read_only": True}, {}, "--read-only is set without a journal"),
         ({"journal": "mysql://h/d"}, {}, "is not the address of a PostgreSQL database"),
         ({"journal": "postgresql://h/d", "memory": True}, {}, "--journal and --memory exclude each other"),
         ({"data_dir": "d"}, {"PENSTOCK_JOURNAL": "postgresql://h/d"}, "PENSTOCK_JOURNAL and --data-dir exclude each other"),

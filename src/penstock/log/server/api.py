@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -12,7 +12,7 @@ from penstock.access import Action, Right, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.broker.consumer import PLAIN, DeliveryRules
-from penstock.broker.log_view import offsets_at, offsets_for, select, sizes_after
+from penstock.broker.log_view import BrokerLog, offsets_at, offsets_for, select, sizes_after
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument
 from penstock.http.monitoring.samples import Metric, Sample
@@ -30,6 +30,8 @@ from penstock.log.server.scope import Scope
 from penstock.log.server.writing import WriteApi
 from penstock.log.writes import Writes
 from penstock.values.projects import Projects
+
+T = TypeVar("T")
 
 TAGS = ("log",)
 BINARY = {"type": "string", "format": "binary"}
@@ -59,7 +61,9 @@ class LogApi:
         self._aio = aio
         self._broker = aio.broker
         self._projects = projects
+        self._whole = BrokerLog(aio.broker)
         self._reads = LogReads(read_rate)
+        self._read_api = LogReadApi(self._reads, self._scope)
         self._cursors = CursorApi(aio, self._scope)
         self._writes = writes
         self._write_api = WriteApi(writes, aio.broker, self._scope)
@@ -77,6 +81,52 @@ class LogApi:
         return samples(self._reads, self._write_api, self._writes, self._broker)
 
     def routes(self) -> list[Route]:
+        return [
+            *self._read_api.routes(),
+            log_route("GET", "/log/place", self.place, _PLACE),
+            log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
+            *self._cursors.routes(),
+            *self._write_api.routes(),
+            *self._lease_api.routes(),
+            *self._redrive_api.routes(),
+        ]
+
+    async def create(self, request: Request) -> web.StreamResponse:
+        """Make a topic, unless there is one."""
+        scope = self._scope(request)
+        kind, name = scope.check_name(Verb.MANAGE, request.match_info["stream"])
+        if kind != TOPIC:
+            raise InvalidArgument.of("stream", request.match_info["stream"], "the name of a topic")
+        try:
+            await self._aio.call(self._broker.change, lambda catalog, now: catalog.create_topic(scope.stored(name), now))
+        except AlreadyExists:
+            return json_response(requests.Created(created=False))
+        return json_response(requests.Created(created=True))
+
+    async def place(self, request: Request) -> web.StreamResponse:
+        """The data directory, for callers that may read all of it: nothing else is asked of a reader of files."""
+        from penstock.journal.sqlite import SqliteJournal  # noqa: PLC0415  # a log in memory needs no SQLite
+
+        journal = self._broker.journal
+        sees_all = self._scope(request).sees_all_events and request.principal.may_everywhere(Right.SEE)
+        return json_response(place_of(journal.path) if sees_all and isinstance(journal, SqliteJournal) else Place())
+
+    def _scope(self, request: Request, verb: Action = Verb.READ) -> Scope:
+        return Scope(self._whole, self._projects, request.principal, request.query.get("project"), verb)
+
+
+class LogReadApi:
+    """Answers what only reads. `scope` returns the log as the caller of a request sees it.
+
+    `is_remote`: looking something up asks a database, so it is done in a thread.
+    """
+
+    def __init__(self, reads: LogReads, scope: Callable[..., Scope], *, is_remote: bool = False) -> None:
+        self._reads = reads
+        self._scope = scope
+        self._is_remote = is_remote
+
+    def routes(self) -> list[Route]:
         streams = _Question("Streams, and what can be read of them", requests.STREAMS, requests.StreamsAsked, _SPANS)
         messages = _Question("Messages of a range, as Arrow", requests.MESSAGES, requests.MessagesAsked, _ARROW)
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
@@ -92,31 +142,13 @@ class LogApi:
             times.posted("/log/offsets", self.offsets),
             limits.posted("/log/limits", self.limits),
             sizes.posted("/log/sizes", self.sizes),
-            log_route("GET", "/log/place", self.place, _PLACE),
-            log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
-            *self._cursors.routes(),
-            *self._write_api.routes(),
-            *self._lease_api.routes(),
-            *self._redrive_api.routes(),
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.StreamsAsked), self._scope(request)
         if fields.pattern is None:
-            return json_response(_spans(scope, fields.names, None))
+            return json_response(await self._look(partial(_spans, scope, fields.names, None)))
         return json_response(await in_arrow(partial(self._reads.call, _spans, scope, fields.names, fields.pattern)))
-
-    async def create(self, request: Request) -> web.StreamResponse:
-        """Make a topic, unless there is one."""
-        scope = self._scope(request)
-        kind, name = scope.check_name(Verb.MANAGE, request.match_info["stream"])
-        if kind != TOPIC:
-            raise InvalidArgument.of("stream", request.match_info["stream"], "the name of a topic")
-        try:
-            await self._aio.call(self._broker.change, lambda catalog, now: catalog.create_topic(scope.stored(name), now))
-        except AlreadyExists:
-            return json_response(requests.Created(created=False))
-        return json_response(requests.Created(created=True))
 
     async def offsets(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.TimesAsked), self._scope(request)
@@ -126,21 +158,13 @@ class LogApi:
         fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
         return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
 
-    async def place(self, request: Request) -> web.StreamResponse:
-        """The data directory, for callers that may read all of it: nothing else is asked of a reader of files."""
-        from penstock.journal.sqlite import SqliteJournal  # noqa: PLC0415  # a log in memory needs no SQLite
-
-        journal = self._broker.journal
-        sees_all = self._scope(request).sees_all_events and request.principal.may_everywhere(Right.SEE)
-        return json_response(place_of(journal.path) if sees_all and isinstance(journal, SqliteJournal) else Place())
-
     async def sizes(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.SizesAsked), self._scope(request)
         return json_response(requests.Sizes(await self._reads.call(sizes_after, scope, fields.starts)))
 
     async def messages(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.MessagesAsked), self._scope(request, Right.SEE)
-        span = scope.span_for(Right.SEE, fields.stream, fields.number)
+        span = await self._look(partial(scope.span_for, Right.SEE, fields.stream, fields.number))
         return await self._reads.send(request, partial(message_rows, scope, span, fields), fields.compression)
 
     async def events(self, request: Request) -> web.StreamResponse:
@@ -151,8 +175,8 @@ class LogApi:
         fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request, Right.SEE)
         return await self._reads.send(request, partial(dead_letter_rows, scope, fields), fields.compression)
 
-    def _scope(self, request: Request, verb: Action = Verb.READ) -> Scope:
-        return Scope(self._broker, self._projects, request.principal, request.query.get("project"), verb)
+    async def _look(self, find: Callable[[], T]) -> T:
+        return await self._reads.call(find) if self._is_remote else find()
 
 
 def _spans(scope: Scope, names: list[str], pattern: str | None) -> Spans:

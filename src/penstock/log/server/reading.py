@@ -80,7 +80,7 @@ def _events(scope: Scope, asked: EventsAsked) -> tuple[Mapping[int, str] | None,
     scope.check(scope.verb)
     for name in asked.streams:
         scope.check_name(scope.verb, name)
-    scope.broker.sync()  # what has happened until now is to be read
+    scope.sync()
     start, stop = _range(EVENTS, asked.start, asked.stop, *scope.event_range())
     if asked.streams:
         return scope.names().numbers(asked.streams), start, stop

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from penstock.access import Action, Principal, Verb
-from penstock.broker.broker import Broker
-from penstock.broker.log_view import BrokerLog, LogNames, kind_of, not_found
+from penstock.broker.log_view import LogNames, LogView, kind_of, not_found
 from penstock.errors import InvalidArgument, NotFound, StreamReplaced
 from penstock.journal.core.outline import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
-from penstock.values.descriptions import StreamDescription
 from penstock.values.projects import Projects, check_project
 
 
@@ -20,9 +18,8 @@ class Scope:
     """
 
     def __init__(
-        self, broker: Broker, projects: Projects, principal: Principal, project: str | None, verb: Action = Verb.READ
+        self, whole: LogView, projects: Projects, principal: Principal, project: str | None, verb: Action = Verb.READ
     ) -> None:
-        self.broker = broker
         self.verb = verb
         """What the caller must be allowed to do to a stream to find it."""
         self.principal = principal
@@ -30,7 +27,7 @@ class Scope:
         self.sees_all_events = project is None and principal.may_everywhere(verb)
         """Whether the event log is the caller's as a whole: also what it records of other projects, and of what has no stream."""
         self._projects = projects
-        self._whole = BrokerLog(broker)
+        self._whole = whole
 
     @property
     def journal(self) -> ReadableJournal:
@@ -60,14 +57,6 @@ class Scope:
             raise StreamReplaced(name, span.number, number)
         return _named(span, stream_name(kind, plain))
 
-    def stream(self, verb: Action, name: str) -> StreamDescription:
-        """Return the broker's stream of a name if the caller may do this to it."""
-        stored = self.stored_stream(verb, name)
-        try:
-            return self._whole.stream(stored)
-        except NotFound:
-            raise not_found(name) from None
-
     def check_name(self, verb: Action, name: str) -> tuple[str, str]:
         """(kind, plain name) of a stream to which the caller may do this, whether there is one or not."""
         kind, plain = kind_of(name)
@@ -94,6 +83,10 @@ class Scope:
         """The project's name of what the broker calls so; None for something of another project."""
         project, plain = self._projects.split(stored)
         return plain if project == self.project else None
+
+    def sync(self) -> None:
+        """Return when what has happened until now can be read."""
+        self._whole.sync()
 
     def event_range(self) -> tuple[int, int]:
         """The offsets of the oldest event kept and of the next one to come: one log for all projects."""

@@ -16,7 +16,8 @@ from aiohttp import web
 
 from penstock.access import Verb
 from penstock.broker.broker import Broker
-from penstock.errors import InvalidArgument
+from penstock.broker.log_view import BrokerLog, not_found
+from penstock.errors import InvalidArgument, NotFound
 from penstock.http.refusal import Refusal
 from penstock.http.request import Request, json_response
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route
@@ -27,6 +28,7 @@ from penstock.log.server.reading import ARROW, in_arrow
 from penstock.log.server.scope import Scope
 from penstock.log.staging import Upload, names
 from penstock.log.writes import CommitResult, Writer, Writes
+from penstock.values.descriptions import StreamDescription
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class WriteApi:
     def __init__(self, writes: Writes, broker: Broker, scope: Callable[[Request], Scope]) -> None:
         self._writes = writes
         self._broker = broker
+        self._whole = BrokerLog(broker)
         self._scope = scope
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-staging")
@@ -112,7 +115,7 @@ class WriteApi:
         scope = self._scope(request)
         part, stream = requests.word(request, "part"), request.query.get("stream")
         if stream is not None:
-            scope.stream(Verb.PUBLISH, stream)
+            self._stream(scope, stream)
         scope.check(Verb.PUBLISH)
         if self.uploads >= MAX_UPLOADS:
             raise _busy(f"{self.uploads} parts are coming in already, as many as this server allows", "too_many_writes")
@@ -121,7 +124,7 @@ class WriteApi:
             upload = await self._call(self._writes.staging.upload, _name(scope, request), part, scope.principal.token_id)
             try:
                 await self._take_in(request, upload)
-                settle = partial(self._writes.settle, upload, partial(scope.stream, Verb.PUBLISH), stream=stream)
+                settle = partial(self._writes.settle, upload, partial(self._stream, scope), stream=stream)
                 info = await in_arrow(partial(self._call, settle))
             finally:
                 # Not here: who is gone may have left a thread that is still at it.
@@ -146,7 +149,7 @@ class WriteApi:
         if running is None:
             if len(self._commits) >= MAX_COMMITS:
                 raise _busy(f"{len(self._commits)} commits run already, as many as this server allows", "too_many_writes")
-            find = partial(scope.stream, Verb.PUBLISH)
+            find = partial(self._stream, scope)
             writer = Writer(scope.principal.token_id, partial(scope.may, Verb.PUBLISH))
             commit = partial(self._writes.commit, write, fields.parts, find=find, writer=writer, note=fields.note)
             running = self._loop.run_in_executor(self._committing, partial(commit, query=query, batch=fields.batch))
@@ -183,6 +186,14 @@ class WriteApi:
                 state, age = "publishing" if is_published else "staged", max(now - write.touched_at, 0) / 1_000_000
                 found.append(StagedWriteInfo(name, state, write.parts, write.rows, write.bytes, age, write.streams))
         return json_response(found)
+
+    def _stream(self, scope: Scope, name: str) -> StreamDescription:
+        """The stream of a name if the caller may publish to it."""
+        stored = scope.stored_stream(Verb.PUBLISH, name)
+        try:
+            return self._whole.stream(stored)
+        except NotFound:
+            raise not_found(name) from None  # by the name that the caller knows
 
     def _check_streams(self, scope: Scope, write: str) -> None:
         """Refuse callers that could not have staged it: a commit that is a repeat or names no parts also ends what is staged."""

@@ -92,7 +92,9 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 class Members:
     """The view of one node. Every call raises Unavailable when the database does not answer."""
 
-    def __init__(self, journal: str, node: str, address: str) -> None:
+    def __init__(self, journal: str, node: str, address: str, *, reports: bool = True) -> None:
+        self._reports = reports
+        """Whether this node is listed: one that reads from a standby of PostgreSQL cannot write."""
         self._place = Address(journal)
         self._node = node
         self._address = address
@@ -101,7 +103,8 @@ class Members:
     def look(self, state: str) -> OwnerInfo | None:
         """Report the state of this node, and return who owns the log; None if nobody ever did."""
         try:
-            self._query(_SHOW, self._node, self._address, __version__, state)
+            if self._reports:
+                self._query(_SHOW, self._node, self._address, __version__, state)
             rows = self._query(_LOOK)
         except psycopg.errors.UndefinedTable:
             return None  # the first owner makes the tables
@@ -116,7 +119,8 @@ class Members:
     def leave(self) -> None:
         """Be listed no more, and let go of the connection."""
         with suppress(Unavailable, psycopg.errors.UndefinedTable):
-            self._query(f"DELETE FROM nodes WHERE log = {LOG} AND node = %s", self._node)
+            if self._reports:
+                self._query(f"DELETE FROM nodes WHERE log = {LOG} AND node = %s", self._node)
         self.close()
 
     def close(self) -> None:
@@ -127,7 +131,8 @@ class Members:
 
     def _query(self, query: str, *values: object) -> list[Any]:
         if self._connection is None:
-            self._connection = self._place.connect("node", target_session_attrs="read-write", tcp_user_timeout=5_000)
+            place = {"target_session_attrs": "read-write"} if self._reports else {}
+            self._connection = self._place.connect("node", tcp_user_timeout=5_000, **place)
             self._connection.execute("SET synchronous_commit = local")
         try:
             cursor = self._connection.execute(query.encode(), values)

@@ -34,9 +34,11 @@ from penstock.journal.postgres import PostgresJournal
 from penstock.server.metrics import LoopLag, process_collector
 from penstock.server.nodes.members import RELAY_KEY, Members, OwnerInfo
 from penstock.server.nodes.relay import Owner, Relay
+from penstock.server.nodes.replica import Replica
 from penstock.server.nodes.routes import ClusterInfo, node_collector, node_routes
 from penstock.server.nodes.standby import NO_OWNER, Standby
 from penstock.server.server import Ownership, Server, hosts_of, tls_of
+from penstock.values.projects import Projects
 
 if TYPE_CHECKING:
     from penstock.router.host import RouterHost
@@ -90,6 +92,8 @@ class Node:
         self._is_lost = False
         self._is_stopping = False
         self._trouble: str | None = None
+        self._replica: Replica | None = None
+        """What a read node serves itself."""
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,9 +101,13 @@ class Node:
         """Listen, and own the log if nobody does; what is wrong with the address of the database is raised."""
         self._lag.start()
         try:
+            if self.settings.read_only:
+                projects, rate = Projects(self.settings.project), self.settings.log_read_rate
+                self._replica = await self._ask(partial(Replica, self._journal, projects, rate))
             await self._stand_by()
             self._name = self.settings.node or f"{socket.gethostname()}:{self.port}"
-            self._members = Members(self._journal, self._name, self.settings.url(self.port))
+            reports = self._replica is None
+            self._members = Members(self._journal, self._name, self.settings.url(self.port), reports=reports)
             await self._look()
             if self._may_take_over():
                 await self._take_over()
@@ -128,6 +136,8 @@ class Node:
             if self._members is not None:
                 members, self._members = self._members, None
                 await self._ask(members.leave)
+            if self._replica is not None:
+                await self._ask(self._replica.close)
             self._lag.stop()
             self._thread.shutdown(wait=False)
 
@@ -152,7 +162,7 @@ class Node:
             else:
                 self._trouble = None
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS if self.server is None else OWNER_LOOK_SECONDS):
+                async with asyncio.timeout(LOOK_SECONDS if self.state == "standby" else OWNER_LOOK_SECONDS):
                     await self._wake.wait()
 
     async def _look(self) -> None:
@@ -166,9 +176,12 @@ class Node:
             )
             self._relay.cut(before=known.epoch)
         self._known = known
+        if self._replica is not None:
+            await self._ask(self._replica.measure)
 
     def _may_take_over(self) -> bool:
-        return self.server is None and not self._is_stopping and (self._known is None or not self._known.is_held)
+        is_free = self._known is None or not self._known.is_held
+        return is_free and self.server is None and self._replica is None and not self._is_stopping
 
     async def _take_over(self) -> None:
         loop = asyncio.get_running_loop()
@@ -232,8 +245,14 @@ class Node:
         about = monitoring_routes(
             version=__version__,
             problems=self._problems,
-            collectors=[process_collector(version=__version__, lag=self._lag), node_collector(self)],
+            collectors=[
+                process_collector(version=__version__, lag=self._lag),
+                node_collector(self),
+                *([] if self._replica is None else [self._replica.collect]),
+            ],
         )
+        if self._replica is not None:
+            about += self._replica.routes()
         standby = self._standby = Standby(
             self._relay,
             self._owner,
@@ -254,7 +273,9 @@ class Node:
 
     @property
     def state(self) -> str:
-        return "stopping" if self._is_stopping else "standby" if self.server is None else "owner"
+        if self._is_stopping:
+            return "stopping"
+        return "owner" if self.server is not None else "standby" if self._replica is None else "read-only"
 
     @property
     def is_owner(self) -> bool:
@@ -298,14 +319,20 @@ class Node:
             known = members.look(self.state)
             nodes = members.nodes()
             return ClusterInfo(
-                self._name, 0 if known is None else known.epoch, None if known is None else known.node, nodes, members.replicas()
+                self._name,
+                0 if known is None else known.epoch,
+                None if known is None else known.node,
+                nodes,
+                members.replicas(),
+                None if self._replica is None else self._replica.lag_seconds,
             )
 
         return await self._ask(ask)
 
     def _owner(self) -> Owner | None:
         known = self._known
-        if known is None or known.relay_key is None or not known.is_held:
+        # A standby of PostgreSQL knows of no locks.
+        if known is None or known.relay_key is None or not (known.is_held or self._replica is not None):
             return None
         return Owner(known.epoch, known.address, known.relay_key)
 

@@ -118,6 +118,8 @@ def _code(key: bytes, said: str) -> str:
 class RelayEntry:
     """Takes over connections of the HTTP port that another node relays. `protocols` make what serves each port."""
 
+    is_lasting = False
+
     def __init__(self, key: bytes, protocols: Mapping[str, Callable[[], asyncio.Protocol]]) -> None:
         self.key = key
         self.protocols = protocols

@@ -31,6 +31,8 @@ class ClusterInfo(msgspec.Struct):
     owner: str | None
     nodes: list[NodeInfo]
     replicas: list[ReplicaInfo]
+    lag_seconds: float | None = None
+    """How far the log that this node reads is behind, of a read node."""
 
 
 class NodeState(Protocol):

@@ -6,15 +6,11 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-
-from aiohttp import web
 
 from penstock.errors import Unavailable
 from penstock.http.authentication import Gate
 from penstock.http.limits import HttpLimits
 from penstock.http.port import HttpServer
-from penstock.http.request import Request
 from penstock.http.routes import Route, path_of
 from penstock.http.traffic import Traffic
 from penstock.native.port import NativeEndpoint, discovery_route
@@ -29,6 +25,8 @@ NO_OWNER = "no node owns the log now"
 class Standby:
     """Start once; stop is always safe. `routes` are what it answers itself."""
 
+    is_lasting = True
+
     def __init__(
         self,
         relay: Relay,
@@ -41,7 +39,7 @@ class Standby:
     ) -> None:
         self._relay = relay
         self._owner = owner
-        own = [_closing(route) for route in (*routes, discovery_route(self._native_place))]
+        own = [*routes, discovery_route(self._native_place)]
         self._paths = frozenset(route.path for route in own)
         self.traffic = Traffic()
         self._limits = limits
@@ -119,17 +117,6 @@ class _Arriving(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._standby.arrived(transport, self._port)  # type: ignore[arg-type]  # uvloop's are no subclass
-
-
-def _closing(route: Route) -> Route:
-    """The same route, whose answers end the connection: the next request on it may be the owner's."""
-
-    async def handler(request: Request) -> web.StreamResponse:
-        response = await route.handler(request)
-        response.force_close()
-        return response
-
-    return replace(route, handler=handler)
 
 
 def _unavailable() -> bytes:

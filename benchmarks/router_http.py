@@ -1,18 +1,20 @@
 """The router's HTTP client with 256 calls in flight, beside a bare protocol that has no pool and no timeouts, and beside aiohttp.
 
-`python -m benchmarks.router_http penstock|bare|aiohttp URL NUMBER` measures one of them in a process of its own.
+`python -m benchmarks.router_http penstock|bare|aiohttp URL NUMBER` measures one of them in a process of its own, and
+`HTTP_1_1|HTTP_2 URL NUMBER CERTIFICATE` the client over TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import cast
+from typing import Literal, cast, get_args
 
 import uvloop
 
@@ -22,22 +24,26 @@ from benchmarks.row import Benchmark, Row, Run, alternate, in_fresh_process, pai
 IN_FLIGHT = 256
 WARM_UP = 2000
 TIMEOUT = 900.0
+TLS_GOAL = 110
+"""Microseconds of processor time."""
 BODY = b'{"messageId":"01K9Z3W5Q8V7R2M4N6P8T0X1YB"}'
 TOKEN = b"Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n"
 
 Send = Callable[[int], Awaitable[None]]
+Version = Literal["HTTP_1_1", "HTTP_2"]
 
 # Each gives a function that sends so many requests, IN_FLIGHT at a time: the next one is sent when an answer is there.
 
 
 @asynccontextmanager
-async def by_penstock(url: str) -> AsyncIterator[Send]:
+async def by_penstock(url: str, version: Version = "HTTP_1_1", certificate: str | None = None) -> AsyncIterator[Send]:
     from penstock.http.client.allowed_addresses import AllowedAddresses
     from penstock.http.client.client import HttpTransport
     from penstock.http.client.transport import Answer, Failure
     from penstock.router.options import RouterOptions
 
-    transport = HttpTransport(RouterOptions(), AllowedAddresses(["127.0.0.1"]))
+    tls = ssl.create_default_context(cafile=certificate) if certificate else None
+    transport = HttpTransport(RouterOptions(http_version=version), AllowedAddresses(["127.0.0.1"]), tls=tls)
     post = transport.post
 
     async def send(number: int) -> None:
@@ -189,11 +195,36 @@ def router_http(run: Run) -> Iterator[Row]:
     )
 
 
-BENCHMARKS: dict[str, Benchmark] = {"router-http": router_http}
+def router_tls(run: Run) -> Iterator[Row]:
+    number, rounds = run.of(40_000, 10_000), run.of(5, 3)
+    with router_target("empty", tls=run.directory("tls")) as target:
+        found: dict[Version, list[dict[str, float]]] = {version: [] for version in get_args(Version)}
+        for _ in range(rounds):
+            for version, figures in found.items():
+                figures.append(in_fresh_process("benchmarks.router_http", version, target.url, number, target.certificate))
+    for version, figures in found.items():
+        cost = [each["client_us"] for each in figures]
+        rate = statistics.median(each["rate"] for each in figures)
+        yield Row(
+            f"router_tls_{version.lower()}",
+            f"processor time of a call over TLS, {version.replace('_', '/', 1).replace('_', '.')}, {IN_FLIGHT} in flight",
+            statistics.median(cost),
+            "us",
+            None,
+            "",
+            None,
+            f"≤ {TLS_GOAL:g} µs",
+            statistics.median(cost) <= TLS_GOAL,
+            spread(cost),
+            f"{rate:,.0f} calls/s",
+        )
 
 
-async def measure(name: str, url: str, number: int) -> dict[str, float]:
-    async with CLIENTS[name](url) as send:
+BENCHMARKS: dict[str, Benchmark] = {"router-http": router_http, "router-tls": router_tls}
+
+
+async def measure(name: str, url: str, number: int, certificate: str = "") -> dict[str, float]:
+    async with by_penstock(url, cast("Version", name), certificate) if certificate else CLIENTS[name](url) as send:
         await send(WARM_UP)  # everything is imported and connected
         own, start = time.process_time(), time.perf_counter()
         await send(number)
@@ -201,8 +232,8 @@ async def measure(name: str, url: str, number: int) -> dict[str, float]:
 
 
 def main() -> None:
-    name, url, number = sys.argv[1:]
-    print(json.dumps(uvloop.run(measure(name, url, int(number)))))
+    name, url, number, *certificate = sys.argv[1:]
+    print(json.dumps(uvloop.run(measure(name, url, int(number), *certificate))))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ The library takes tens of microseconds for a frame of nine bytes, so a target co
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from penstock.http.client.transport import Answer, Failure, FailureKind
 
 try:
     from h2 import events
-    from h2.config import H2Configuration
+    from h2.config import DummyLogger, H2Configuration
     from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
     from h2.errors import ErrorCodes
     from h2.exceptions import H2Error
@@ -43,12 +44,36 @@ FAIR_PACKING: Final = 2
 """Bytes that may be sent for each of a body without being noise: those of frames of nine bytes or more."""
 SLICE: Final = 2 * 1024
 """Bytes that are read in one turn of the loop."""
-TABLE_LIMIT: Final = 4096
-"""Bytes of the table in which sent headers are remembered. It is searched for each header: a target may not make it larger."""
+KEPT_BLOCKS: Final = 256
+"""Encoded headers that a connection remembers."""
+KEPT_BLOCK: Final = 4 * 1024
+"""Bytes of the longest of them."""
 WINDOW: Final = 65_535
 """Bytes of bodies that may be under way to us."""
 _SETTINGS: Final = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE}
-_CONFIGURATION: Final = H2Configuration(client_side=True, header_encoding=None)
+_CONFIGURATION: Final = H2Configuration(
+    client_side=True,
+    header_encoding=None,
+    # What is sent is written here, so it needs no check; and the library logs 20 lines for each call.
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
+    logger=DummyLogger(),
+)
+_NAMES: Final = {
+    b":authority": 1,
+    b":path": 4,
+    b"accept": 19,
+    b"authorization": 23,
+    b"content-length": 28,
+    b"content-type": 31,
+    b"user-agent": 58,
+}
+"""Where these names stand in HPACK's static table (RFC 7541, appendix A)."""
+_INDEXED: Final = {(b":method", b"POST"): b"\x83", (b":scheme", b"https"): b"\x87"}
+_NO_TABLE: Final = b"\x20"
+"""Tells the target's decoder that its table is empty."""
+_SECRET: Final = {b"authorization"}
+"""Headers that no proxy on the way may put into a table of its own."""
 
 
 class _Stream(msgspec.Struct, gc=False, eq=False):
@@ -60,6 +85,63 @@ class _Stream(msgspec.Struct, gc=False, eq=False):
     body: bytearray
     status: int = 0
     retry_after: str | None = None
+
+
+class HeaderEncoder:
+    """Encodes headers (HPACK) without the table that a target could keep: equal headers give equal bytes and are encoded once."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[tuple[bytes, bytes], ...], bytes] = {}
+        self._has_told = True
+
+    @property
+    def header_table_size(self) -> int:
+        """None of the table is used."""
+        return 0
+
+    @header_table_size.setter
+    def header_table_size(self, _: int) -> None:
+        """The target has changed the limit: after that it has to hear what is used of it (RFC 7541, 4.2)."""
+        self._has_told = False
+
+    def encode(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The headers of a request, encoded."""
+        key = tuple(headers)
+        block = self._blocks.get(key)
+        if block is None:
+            block = b"".join([_INDEXED.get(header) or _literal(*header) for header in key])
+            if len(self._blocks) >= KEPT_BLOCKS:
+                self._blocks.clear()
+            if len(block) <= KEPT_BLOCK:
+                self._blocks[key] = block
+        if not self._has_told:
+            self._has_told = True
+            return _NO_TABLE + block
+        return block
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    start = 0x10 if name in _SECRET else 0x00
+    index = _NAMES.get(name, 0)
+    return _integer(index, 4, start) + (b"" if index else _text(name)) + _text(value)
+
+
+def _text(text: bytes) -> bytes:
+    return _integer(len(text), 7) + text
+
+
+def _integer(value: int, bits: int, start: int = 0) -> bytes:
+    """A number in the lower bits of a byte, which begins with `start`, and in as many more bytes as it needs."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes((start | value,))
+    found = bytearray((start | most,))
+    value -= most
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 class _StateMachine(H2ConnectionStateMachine):
@@ -83,6 +165,7 @@ class Http2Connection(OpeningConnection):
         self._h2 = H2Connection(_CONFIGURATION)
         self._h2.state_machine = _StateMachine()
         self._h2.local_settings = Settings(client=True, initial_values=_SETTINGS)
+        self._h2.encoder = HeaderEncoder()  # type: ignore[assignment]  # it has all of what the connection uses
         self._streams: dict[int, _Stream] = {}
         self._capacity = origin.shared_limit
         self._allowed: int | None = None
@@ -234,8 +317,6 @@ class Http2Connection(OpeningConnection):
                     self._leave(number)
                     self._send_again(stream, code == ErrorCodes.REFUSED_STREAM, f"the target reset the stream ({_word(code)})")
             case events.RemoteSettingsChanged():
-                encoder = self._h2.encoder
-                encoder.header_table_size = min(encoder.header_table_size, TABLE_LIMIT)
                 self._resize()
                 self._send_bodies()
             case events.WindowUpdated():

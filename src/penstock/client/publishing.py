@@ -353,13 +353,14 @@ class Sender(ABC, Generic[M]):
                 done.set_result(None)
         if self._flushes:
             self._flushes = [(waiting, done) for waiting, done in self._flushes if waiting and not done.done()]
-        self._wake_line()
+        if self._in_line:
+            self._wake_line()
         if self._batching.unsettled:
             self._soon()
 
     def _wake_line(self) -> None:
         """Wake callers that wait for room; each sees what the earlier ones have taken."""
-        if self._in_line and self._batching.lacking() is None:
+        if self._batching.lacking() is None:
             in_line, self._in_line = self._in_line, []
             for turn in in_line:
                 if not turn.done():

@@ -173,7 +173,7 @@ class Batching(Generic[M, T]):
                 self._list(lane)
 
     def resume(self, key: str) -> None:
-        lane = self._lanes.get(key)
+        lane = self._lanes.get(key) if key else None
         if lane is not None:
             lane.is_paused = False
             self._forget(lane)
@@ -182,7 +182,8 @@ class Batching(Generic[M, T]):
 
     def take(self, now: int) -> Batch[M, T] | None:
         """The next batch to send, which is in flight from now on; None if there is none. Lanes take turns."""
-        self._ring(now)
+        if self._timers and self._timers[0][0] <= now:
+            self._ring(now)
         while self._listed:
             lane = self._listed[0]
             batch = self._head(lane)
@@ -192,7 +193,8 @@ class Batching(Generic[M, T]):
             lane.is_listed = False
             if batch is not None:
                 self._depart(batch)
-                self._list(lane)
+                if lane.queued or lane.gathering is not None:
+                    self._list(lane)
                 return batch
             if lane.gathering is not None:
                 self._watch(lane, lane.gathering.due_at)
@@ -259,7 +261,7 @@ class Batching(Generic[M, T]):
         lane.queued.append(batch)
 
     def _list(self, lane: BatchLane[M, T]) -> None:
-        if not lane.is_listed and (lane.queued or lane.gathering is not None):
+        if not lane.is_listed:
             lane.is_listed = True
             self._listed.append(lane)
 
@@ -318,10 +320,11 @@ class Batching(Generic[M, T]):
         self.messages -= len(batch.messages)
         self.bytes -= batch.size
         for lane in batch.lanes:
-            self._forget(lane)
+            if lane.key:
+                self._forget(lane)
 
     def _forget(self, lane: BatchLane[M, T]) -> None:
-        if lane.key and not (lane.in_flight or lane.queued or lane.gathering is not None or lane.is_paused):
+        if not (lane.in_flight or lane.queued or lane.gathering is not None or lane.is_paused):
             self._lanes.pop(lane.key, None)
 
 

@@ -130,6 +130,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.pipeline": ANY
     | KERNEL
     | {"penstock.log", "penstock.router.core", "penstock.schemas", "deltalake", "pyspark", "pyarrow", "pandas"},
+    "penstock.pipeline.jobs.route": ANY
+    | KERNEL
+    | {"penstock.http.client", "penstock.log", "penstock.pipeline", "penstock.router", "pyspark", "pyarrow", "uvloop"},
     "penstock.pipeline.core": PURE | PURE_KERNEL | {"penstock.log.log", "penstock.pipeline.schemas", "difflib"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
     "penstock.journal_copy": ANY | KERNEL | {"penstock.journal"},

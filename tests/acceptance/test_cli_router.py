@@ -71,11 +71,11 @@ def test_check_shows_what_a_configuration_holds(penstock: Penstock) -> None:
 
     assert done.err == ""
     assert done.out.splitlines() == [
-        "POOL   CONCURRENCY  A MINUTE",
-        "HOOKS           10         -",
+        "POOL   CONCURRENCY  A MINUTE  ENGINE",
+        "HOOKS           10         -  local",
         "",
-        "QUEUE   URI                        CONNECTIONS  VISIBILITY",
-        "orders  penstock:///queues/orders            1  120 s",
+        "QUEUE   URI                        CONNECTIONS  VISIBILITY  ENGINE",
+        "orders  penstock:///queues/orders            1  120 s       local",
         "",
         "the configuration is valid; no router has run in penstock-router, so all of it would be new",
     ]
@@ -270,3 +270,15 @@ def test_seed_right_after_run_waits_for_the_router(penstock: Penstock) -> None:
             process.send_signal(signal.SIGTERM)
             process.communicate()
     assert (seeded.code, seeded.out) == (0, "sent 10 of 10 messages\n")
+
+
+def test_check_refuses_queues_that_the_engine_spark_cannot_take_from(penstock: Penstock) -> None:
+    config = {
+        "queues": [{"queueName": "far", "queueUri": "nats://host:4222/S/C"}, {"queueUri": "penstock:///queues/near"}],
+        "processingPools": [{"code": "P", "engine": "spark"}],
+    }
+    (penstock.folder / "spark.json").write_text(json.dumps(config))
+    done = penstock("router", "check", "--config", "spark.json")
+    assert done.code != 0
+    assert "queue far has the engine spark, which takes from queues of Penstock alone" in done.err
+    assert "near" not in done.err

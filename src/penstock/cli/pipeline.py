@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import pipeline_redrive, pipeline_replay, pipeline_triage
+from penstock.cli import pipeline_redrive, pipeline_replay, pipeline_route, pipeline_triage
 from penstock.cli import pipeline_run as options
 from penstock.cli.arguments import size, whole
 from penstock.cli.command import Parser, Verbs
@@ -64,6 +64,7 @@ def configure(parser: Parser) -> None:
     options.add_window(run)
 
     pipeline_replay.configure(verbs.add("replay", "publish a range of a stream again", pipeline_replay.run))
+    pipeline_route.configure(verbs.add("route", "deliver the messages of queues to HTTP endpoints", pipeline_route.run))
     pipeline_triage.configure(verbs.add("triage", "group dead letters by what they died of", pipeline_triage.run))
     pipeline_redrive.configure(verbs.add("redrive", "deliver dead letters again, each once", pipeline_redrive.run))
     _add_show(verbs.add("show", "show the metrics of the last minutes", run_show))

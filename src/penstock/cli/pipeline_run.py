@@ -11,10 +11,10 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.backoff import exponential
 from penstock.cli.arguments import duration, pair, whole
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.job import Plan, Start, Target
     from penstock.pipeline.session import Spark
 
+
+T = TypeVar("T")
 
 DEFAULT_LAKE = "lake"
 DRAW = SECOND // 4
@@ -227,23 +229,31 @@ def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, fo
     from penstock.pipeline.failure import as_penstock_error  # noqa: PLC0415  # `--help` needs no pipeline
     from penstock.pipeline.progress import watch  # noqa: PLC0415
 
+    def act() -> list[QueryProgress]:
+        with as_penstock_error():
+            queries = start(spark, plan)
+        with Screen(is_json=found.json) as screen:
+            return watch(queries, stop, screen.show)
+
+    return again(act, stop, found.restarts) or []
+
+
+def again(act: Callable[[], T], stop: threading.Event, restarts: int) -> T | None:
+    """The result of an act, repeated after errors that may pass, `restarts` times in a row at most; None if stopped first."""
     failures = 0
     while not stop.is_set():
         begun = monotonic()
         try:
-            with as_penstock_error():
-                queries = start(spark, plan)
-            with Screen(is_json=found.json) as screen:
-                return watch(queries, stop, screen.show)
+            return act()
         except PenstockError as error:
             failures = 1 if monotonic() - begun > CALM else failures + 1
             # Two archives that write one lake would take turns forever.
-            if not error.transient or isinstance(error, Aborted) or failures > found.restarts:
+            if not error.transient or isinstance(error, Aborted) or failures > restarts:
                 raise
             pause = exponential(failures, SECOND, MAX_PAUSE)
-            complain(f"{error}; starting again in {span(pause / SECOND)} ({failures} of {found.restarts})")
+            complain(f"{error}; starting again in {span(pause / SECOND)} ({failures} of {restarts})")
             stop.wait(pause / SECOND)
-    return []
+    return None
 
 
 @contextmanager

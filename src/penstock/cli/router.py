@@ -40,7 +40,7 @@ _HELD_BACK = {"router", "cors_origins", "push_allow", "resp_port", "rpc_port", "
 def configure(parser: Parser) -> None:
     verbs = Verbs(parser)
     run = verbs.add("run", "take messages from queues and deliver them, until SIGTERM or Ctrl-C", run_router)
-    _add_places(run)
+    add_places(run)
     add_flags(
         run,
         {option.name for option in OPTIONS if not option.name.startswith("hub")} - _HELD_BACK,
@@ -50,14 +50,15 @@ def configure(parser: Parser) -> None:
     )
 
     check = verbs.add("check", "check a configuration, and show what it would change", run_check)
-    _add_places(check)
+    add_places(check)
     check.add_argument("--data-dir", metavar="PATH", type=Path, default=DATA_DIR, help=f"of the router (default: {DATA_DIR})")
     check.add_argument("--json", action="store_true", help="print JSON, for programs")
 
     _add_status(verbs)
 
 
-def _add_places(parser: Parser) -> None:
+def add_places(parser: Parser) -> None:
+    """Where the configuration is."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--config", metavar="FILE", type=Path, help="the configuration: queues and pools, JSON or TOML")
     group.add_argument(
@@ -65,7 +66,8 @@ def _add_places(parser: Parser) -> None:
     )
 
 
-def _places(found: argparse.Namespace) -> list[ConfigSource]:
+def places_of(found: argparse.Namespace) -> list[ConfigSource]:
+    """The places of the configuration that are meant; InvalidArgument when there is none."""
     places = find_places(file=found.config, urls=found.config_url, environment=os.environ)
     if not places:
         raise InvalidArgument("there is no configuration", hint=f"give --config FILE or --config-url URL, or set {URL_VARIABLE}")
@@ -75,7 +77,7 @@ def _places(found: argparse.Namespace) -> list[ConfigSource]:
 def run_router(found: argparse.Namespace) -> int:
     """Run a router, with a router's defaults for ports and directory."""
     settings, origins = settings_of(found, prefix=_PREFIX)
-    places = _places(found)
+    places = places_of(found)
     own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0, "hub": False}
     if not settings.memory:
         own["data_dir"] = DATA_DIR
@@ -85,15 +87,15 @@ def run_router(found: argparse.Namespace) -> int:
     changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
     settings = replace(settings, **changed)  # type: ignore[arg-type]  # by name, and checked when it is built
     if found.config is not None and not (settings.data_dir is not None and ConfigCache(settings.data_dir / CACHE).load()):
-        asyncio.run(_fetch(places, []))  # report an invalid file before anything is opened
+        asyncio.run(fetch(places, []))  # report an invalid file before anything is opened
     return serve(settings, router_leads=True)
 
 
 def run_check(found: argparse.Namespace) -> int:
     """Show the content of a configuration, and its differences from the router's last one."""
-    places = _places(found)
+    places = places_of(found)
     passed_over: list[str] = []
-    new = merge(asyncio.run(_fetch(places, passed_over)))
+    new = merge(asyncio.run(fetch(places, passed_over)))
     for key in passed_over:
         complain(f"{key} is unknown and ignored")
     asyncio.run(_check_queues(new))
@@ -118,7 +120,8 @@ def run_check(found: argparse.Namespace) -> int:
     return 0
 
 
-async def _fetch(places: list[ConfigSource], passed_over: list[str]) -> list[RouterConfig]:
+async def fetch(places: list[ConfigSource], passed_over: list[str]) -> list[RouterConfig]:
+    """The configuration of each place. Keys that mean nothing are added to `passed_over`."""
     found: list[RouterConfig] = []
     for place in places:
         try:
@@ -145,9 +148,12 @@ async def _check_queues(config: RouterConfig) -> None:
     """Refuse URIs that name no queue, all at once. It connects to nothing."""
     context = SourceContext(environment=os.environ, clock=SystemClock(), local=_AnyQueues(), remote=_AnyQueues())
     wrong: list[str] = []
+    at_spark = config.of("spark").queues
     for queue in config.queues:
         try:
             open_source(queue, context)
+            if queue in at_spark:
+                wrong.append(f"queue {shown_uri(queue.name)} has the engine spark, which takes from queues of Penstock alone")
         except _Openable:
             pass
         except PenstockError as error:
@@ -158,16 +164,23 @@ async def _check_queues(config: RouterConfig) -> None:
 
 
 def _pools(config: RouterConfig) -> str:
-    rows = [[pool.code, str(pool.concurrency), str(pool.rate_per_minute or "-")] for pool in config.pools]
-    return table([["POOL", "CONCURRENCY", "A MINUTE"], *rows])
+    rows = [[pool.code, str(pool.concurrency), str(pool.rate_per_minute or "-"), pool.engine] for pool in config.pools]
+    return table([["POOL", "CONCURRENCY", "A MINUTE", "ENGINE"], *rows])
 
 
 def _queues(config: RouterConfig) -> str:
+    at_spark = config.of("spark").queues
     rows = [
-        [shown_uri(queue.name), shown_uri(queue.uri), str(queue.connections), f"{queue.visibility_timeout} s"]
+        [
+            shown_uri(queue.name),
+            shown_uri(queue.uri),
+            str(queue.connections),
+            f"{queue.visibility_timeout} s",
+            "spark" if queue in at_spark else "local",
+        ]
         for queue in config.queues
     ]
-    return table([["QUEUE", "URI", "CONNECTIONS", "VISIBILITY"], *rows])
+    return table([["QUEUE", "URI", "CONNECTIONS", "VISIBILITY", "ENGINE"], *rows])
 
 
 SERVER = "http://127.0.0.1:8095"

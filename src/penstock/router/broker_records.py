@@ -24,14 +24,12 @@ from penstock.journal.core import events
 from penstock.journal.core.events import Texts, column, text_column
 from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import RoutedMessage
-from penstock.router.records import Attempt
+from penstock.router.records import MAX_TEXT, Attempt, cut, plain_target
 from penstock.router.sources.local import MAX_ERROR, BrokerQueues
 from penstock.values.lease import Lease
 from penstock.values.message import MAX_ATTRIBUTE_VALUE_BYTES, plain_text
 
 MAX_NAME: Final = 200
-MAX_TEXT: Final = 500
-"""Characters of an id, a target or an error that is written down for each attempt."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
 _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
@@ -142,27 +140,14 @@ class BrokerRecords:
         return plain_target(told) if isinstance(told, str) else text_column([plain_target(target) for target in told])
 
 
-def plain_target(target: str) -> str:
-    """A target as it may be written down: without query, fragment and user."""
-    if "?" in target or "#" in target:
-        target = target.partition("?")[0].partition("#")[0]
-    if "@" in target:
-        target = shown_uri(target).replace("***@", "")
-    return target if len(target) <= MAX_TEXT else target[:MAX_TEXT]
-
-
 def _each(change: Callable[[str], str], texts: Texts) -> Texts:
     return change(texts) if isinstance(texts, str) else [change(text) for text in texts]
 
 
 def _all_cut(texts: list[str]) -> list[str]:
-    return texts if max(map(len, texts)) <= MAX_TEXT else [_cut(text) for text in texts]
+    return texts if max(map(len, texts)) <= MAX_TEXT else [cut(text) for text in texts]
 
 
 def _header(text: str) -> str:
     """Text that a message may carry, cut to a number of bytes."""
     return text if len(text) * 4 <= MAX_ATTRIBUTE_VALUE_BYTES else text.encode()[:MAX_TEXT].decode(errors="ignore")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT]

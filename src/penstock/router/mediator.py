@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -166,14 +166,17 @@ _BAD_HEADER = judge(Failure(FailureKind.MALFORMED, "the message's id or token ha
 class Mediator:
     """Delivers for all pools of a router. Belongs to one event loop."""
 
-    def __init__(self, transport: Transport, options: RouterOptions, clock: Clock) -> None:
+    def __init__(
+        self, transport: Transport, options: RouterOptions, clock: Clock, breakers: MutableMapping[str, Breaker] | None = None
+    ) -> None:
+        """`breakers`: where they are kept, by name."""
         self.transport = transport
         self.options = options
         self.clock = clock
         self.steady = steady(clock)
         self.loop = asyncio.get_running_loop()
         self.is_stopping = False
-        self.breakers: dict[str, Breaker] = {}
+        self.breakers: MutableMapping[str, Breaker] = {} if breakers is None else breakers
         """By target: scheme, host and port."""
         self.changed: Callable[[str, Breaker], None] = lambda _target, _breaker: None
         """Told of a breaker that opens or closes."""

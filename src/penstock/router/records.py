@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from penstock.router.core.config import shown_uri
 from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Outcome
+
+MAX_TEXT: Final = 500
+"""Characters of an id, a target or an error that is written down for each attempt."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
@@ -54,11 +58,15 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
         return self.came.error
 
 
-class Records(Protocol):
-    """Where the router writes down what it did."""
+class AttemptRecords(Protocol):
+    """Where attempts are written down."""
 
     def attempted(self, attempt: Attempt) -> None:
         """Write an attempt down, soon: attempts of one turn of the loop are written together. Never waits."""
+
+
+class Records(AttemptRecords, Protocol):
+    """Where the router writes down what it did."""
 
     async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         """Keep a message that cannot be delivered, with why and after how many attempts; returns when that is safe.
@@ -68,3 +76,17 @@ class Records(Protocol):
 
     async def flush(self) -> None:
         """Return when everything told so far is written."""
+
+
+def plain_target(target: str) -> str:
+    """A target as it may be written down: without query, fragment and user."""
+    if "?" in target or "#" in target:
+        target = target.partition("?")[0].partition("#")[0]
+    if "@" in target:
+        target = shown_uri(target).replace("***@", "")
+    return cut(target)
+
+
+def cut(text: str) -> str:
+    """The beginning of a text that is written down."""
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT]

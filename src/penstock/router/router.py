@@ -63,6 +63,7 @@ class Router:
         self.warnings = Warnings()
         self.tracker = Tracker()
         self.config = RouterConfig()
+        """What this process works on; the rest is left to Spark."""
         self.feeds: dict[str, Feed] = {}
         self.runners: dict[str, Runner] = {}
         self.draining_runners: list[Runner] = []
@@ -84,6 +85,8 @@ class Router:
         self._lock = asyncio.Lock()
         self._dead_letter_tasks: set[asyncio.Task[None]] = set()
         self._attempt_counts = AttemptCounts()
+        self._elsewhere: frozenset[str] = frozenset()
+        """The codes of pools that Spark delivers."""
 
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,6 +101,8 @@ class Router:
                 items.append(RoutedMessage(parse(received.body), name, received, feed, number, now, now))
             except InvalidArgument as error:
                 self._malformed(feed, received, error)
+        if self._elsewhere:
+            items = self._leave(feed, items, now)
         if not items:
             return
         self._attempt_counts.recall(items)
@@ -148,6 +153,15 @@ class Router:
         pool.sent_back(item, now + delay * SECOND)
         getattr(feed.source, "refuse", feed.source.nack)(item.received, delay)
         self._attempt_counts.keep(item)
+
+    def _leave(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
+        """Those whose pool is delivered here; the others return."""
+        for item in [item for item in items if item.pointer.pool in self._elsewhere]:
+            items.remove(item)
+            getattr(feed.source, "refuse", feed.source.nack)(item.received, DEFAULT_DELAY)
+            text = f"pool {item.pointer.pool!r} has the engine spark: its messages of {feed.config.name!r} return to it"
+            self.warn(Category.ROUTING, Severity.WARN, f"{text}; put them on a queue with the engine spark", ROUTER)
+        return items
 
     def _in_turn(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
         """Those that need not wait for messages of their group in a pool that is not theirs any more; the others return."""
@@ -292,6 +306,12 @@ class Router:
     async def apply(self, new: RouterConfig) -> Changes:
         """Take on a configuration (specification 001, "What Gets Applied"), while messages flow."""
         async with self._lock:
+            spark, new = new.of("spark"), new.of("local")
+            elsewhere = frozenset(pool.code for pool in spark.pools)
+            if elsewhere and elsewhere != self._elsewhere:
+                named = [*(f"pool {pool.code}" for pool in spark.pools), *(f"queue {queue.name}" for queue in spark.queues)]
+                log.info("left to penstock pipeline route (engine spark): %s", ", ".join(named))
+            self._elsewhere = elsewhere
             found = changes(self.config, new)
             before = self.runners.copy()
             for pool in found.pools_removed:

@@ -14,7 +14,7 @@ from penstock.router.core.metrics import PoolMetrics
 from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Disposition, Metric, Outcome
 from penstock.router.core.pool import Pool
 from penstock.router.mediator import Mediator
-from penstock.router.records import Attempt, Records
+from penstock.router.records import Attempt, AttemptRecords
 
 SKEW_KEPT = SECOND // 10
 LONGEST_REFUSAL = 10
@@ -52,7 +52,7 @@ class Runner:
         mediator: Mediator,
         settle: Settle,
         *,
-        records: Records,
+        records: AttemptRecords,
         clock: Clock,
         max_attempts: int | None = None,
     ) -> None:

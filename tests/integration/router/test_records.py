@@ -16,12 +16,12 @@ from penstock.clock import SystemClock
 from penstock.config import Settings as ServerSettings
 from penstock.errors import FailedPrecondition
 from penstock.http.client.transport import Answer
-from penstock.router.broker_records import BrokerRecords, dead_letter_queue, plain_target, redriven
+from penstock.router.broker_records import BrokerRecords, dead_letter_queue, redriven
 from penstock.router.core.config import QueueConfig, RouterConfig
 from penstock.router.core.message import Pointer, RoutedMessage, SourceMessage
 from penstock.router.core.outcome import Outcome, judge
 from penstock.router.host import options_of, with_redriven
-from penstock.router.records import Attempt
+from penstock.router.records import Attempt, plain_target
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
 

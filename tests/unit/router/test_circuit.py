@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.durations import SECOND
-from penstock.router.core.circuit import OPEN_FOR, PROBE_WAIT, SUCCESSES, WINDOW, Breaker, State
+from penstock.router.core.circuit import OPEN_FOR, PROBE_WAIT, SUCCESSES, WINDOW, Breaker, ExportedBreaker, State, merge
 from penstock.router.core.outcome import Health
 
 UP, DOWN, UNKNOWN = Health.UP, Health.DOWN, Health.UNKNOWN
@@ -220,3 +220,23 @@ def test_decision_21_a_breaker_that_is_open_waits_for_the_pause_and_a_reset_ends
     assert made.may(OPEN_FOR) == 100 * SECOND - OPEN_FOR
     made.reset()
     assert made.may(0) == 0
+
+
+def test_of_several_states_the_one_counts_that_trusts_the_target_least() -> None:
+    closed, failing = breaker(UP).export(0), breaker(DOWN, DOWN).export(0)
+    half, opening, paused = probing().export(OPEN_FOR), opened(now=5).export(5), Breaker()
+    paused.pause(60 * SECOND)
+    assert merge([closed, failing]) == failing
+    assert merge([failing, half, closed]) == half
+    assert merge([half, opening, closed]) == opening
+    assert merge([closed, paused.export(0)]) == paused.export(0)
+    assert Breaker.restore(merge([ExportedBreaker(), opening]), 100).may(100) == OPEN_FOR
+
+
+def test_a_pause_lasts_in_another_process_as_long_as_it_would_have_here() -> None:
+    made = Breaker()
+    made.pause(60 * SECOND)
+    other = Breaker.restore(made.export(20 * SECOND), 1_000 * SECOND)
+    assert other.may(1_000 * SECOND) == 40 * SECOND
+    assert other.may(1_040 * SECOND) == 0
+    assert other.may(1_040 * SECOND) == PROBE_WAIT

@@ -403,3 +403,34 @@ def test_the_changes_carried_out_on_the_old_configuration_give_the_new_one(old: 
     assert queues | set(found.queues_added) | {change.new for change in found.queues_changed} == set(new.queues)
     assert bool(found) == (set(old.pools) != set(new.pools) or set(old.queues) != set(new.queues))
     assert bool(found.describe()) == bool(found)
+
+
+def test_a_queue_belongs_to_the_engine_of_all_pools_unless_it_names_one() -> None:
+    def engines(*pools: str, queue: str | None = None) -> tuple[list[str], list[str]]:
+        own = {} if queue is None else {"engine": queue}
+        found = parse_config(
+            {
+                "queues": [{"queueName": "q", "queueUri": "penstock:///queues/q", **own}],
+                "processingPools": [{"code": str(number), "engine": engine} for number, engine in enumerate(pools)],
+            }
+        )
+        assert parse_config(to_json(found)) == found
+        return [one.name for one in found.of("spark").queues], [pool.code for pool in found.of("spark").pools]
+
+    assert engines() == ([], [])
+    assert engines("local") == ([], [])
+    assert engines("spark", "spark") == (["q"], ["0", "1"])
+    assert engines("spark", "local") == ([], ["0"])
+    assert engines("spark", "local", queue="spark") == (["q"], ["0"])
+    assert engines("spark", queue="local") == ([], ["0"])
+    with pytest.raises(InvalidArgument, match=r"processingPools\[0\].engine is 'flink', expected local or spark"):
+        engines("flink")
+
+
+def test_another_engine_is_a_change_that_is_named() -> None:
+    before = RouterConfig((QueueConfig("q", "penstock:///queues/q"),), (PoolConfig("P"),))
+    after = RouterConfig((QueueConfig("q", "penstock:///queues/q", engine="spark"),), (PoolConfig("P", engine="spark"),))
+    assert changes(before, after).describe() == [
+        "pool P changes: engine local becomes spark",
+        "queue q changes: engine of its pools becomes spark",
+    ]

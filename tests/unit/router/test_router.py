@@ -747,3 +747,20 @@ def test_instants_of_attempts_are_wall_time() -> None:
             assert world.records.attempts[0].at == world.clock.now() > 1_000_000 * SECOND
 
     run(test)
+
+
+def test_pools_and_queues_of_the_engine_spark_are_left_alone() -> None:
+    async def test() -> None:
+        async with running(World()) as world:
+            pools = (PoolConfig("P"), PoolConfig("S", engine="spark"))
+            queues = (QueueConfig("Q", "test:///Q"), QueueConfig("R", "test:///R", engine="spark"))
+            await world.router.apply(RouterConfig(queues, pools))
+            world.source.put(body("a", "1", pool="S"), body("b", "2"))
+            await until(lambda: world.source.acked and world.source.nacked)
+
+            assert (set(world.router.runners), set(world.router.feeds)) == ({"P"}, {"Q"})
+            assert (world.source.acked, world.source.nacked, world.transport.called) == (["b-2"], [("b-1", 30)], ["b"])
+            assert world.warned() == [("ROUTING", Severity.WARN)]
+            assert "engine spark" in world.warnings()[0].message
+
+    run(test)

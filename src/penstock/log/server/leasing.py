@@ -137,7 +137,7 @@ class LeaseApi:
         query = _name(scope, request)
         if fields.dead:
             await self._keep_letters(query, fields, scope)
-        settlement = _settlement(fields, self._broker.clock.now())
+        settlement = settlement_of(fields, self._broker.clock.now())
         done = await self._call(self._batches.settle, query, fields.batch, settlement, caller=_caller(scope))
         return json_response(SettledBatch(done.settled, done.missed, done.carried, done.is_repeat))
 
@@ -210,7 +210,7 @@ def _leases(planned: Planned, asked: requests.LeasesAsked, now: int) -> Leases:
     )
 
 
-def _settlement(fields: requests.SettlementAsked, now: int) -> Settlement:
+def settlement_of(fields: requests.SettlementAsked, now: int) -> Settlement:
     """Acks first: what is requeued releases what the query holds of the same ordering key."""
     dead = [(one.offsets, dead_letter(one.reason, _plain(one.error), one.attempts)) for one in fields.dead]
     nacks = [(one.offsets, nack(error=_plain(one.error), delay=_micros(one.delay))) for one in fields.nack]

@@ -12,7 +12,11 @@ until the target answers anything but the request for another pause.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Self
+
+import msgspec
 
 from penstock.durations import SECOND
 from penstock.router.core.outcome import Health
@@ -36,6 +40,19 @@ class State(StrEnum):
     CLOSED = "CLOSED"
     OPEN = "OPEN"
     HALF_OPEN = "HALF_OPEN"
+
+
+class ExportedBreaker(msgspec.Struct, frozen=True, array_like=True):
+    """A breaker as it leaves its process: without instants, which mean nothing elsewhere."""
+
+    state: State = State.CLOSED
+    window: int = 0
+    calls: int = 0
+    passed: int = 0
+    open_for: int = 0
+    """Microseconds until the target may be called again."""
+    paused_for: int = 0
+    is_resuming: bool = False
 
 
 class Breaker:
@@ -149,6 +166,29 @@ class Breaker:
     def buffered(self) -> int:
         return min(self._calls, WINDOW)
 
+    def export(self, now: int) -> ExportedBreaker:
+        """What another process has to know to continue. Calls that are under way are not part of it."""
+        return ExportedBreaker(
+            self.state,
+            self._window,
+            min(self._calls, WINDOW),
+            self._passed,
+            max(self.open_until - now, 0),
+            max(self.paused_until - now, 0),
+            self._is_resuming,
+        )
+
+    @classmethod
+    def restore(cls, state: ExportedBreaker, now: int) -> Self:
+        """The breaker that was exported, as of `now`; its totals begin with 0."""
+        made = cls()
+        made.state, made._window, made._calls, made._passed = state.state, state.window, state.calls, state.passed
+        made.open_until = now + state.open_for if state.open_for else 0
+        made.paused_until = now + state.paused_for if state.paused_for else 0
+        made._is_resuming = state.is_resuming
+        made.used_at = now
+        return made
+
     def _count(self, health: Health, now: int) -> bool:
         """A call more in the window; True when that opens it."""
         self._window = (self._window << 1 | (health is Health.DOWN)) & _ALL
@@ -161,3 +201,13 @@ class Breaker:
         self.epoch += 1
         self.is_clean = False
         return True
+
+
+def merge(states: Iterable[ExportedBreaker]) -> ExportedBreaker:
+    """One state of those in which several processes left the breaker of a target: that of the one which trusts it least."""
+    return max(states, key=_distrust)
+
+
+def _distrust(state: ExportedBreaker) -> tuple[int, ...]:
+    order = (State.CLOSED, State.HALF_OPEN, State.OPEN).index(state.state)
+    return (order, state.open_for, state.paused_for, state.is_resuming, -state.passed, state.window.bit_count(), state.calls)

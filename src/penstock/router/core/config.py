@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar, cast, get_args
 
 import msgspec
 
@@ -32,6 +32,10 @@ MAX_TEXT: Final = 2_048
 """Characters of a name, a code or a URI."""
 
 
+Engine = Literal["local", "spark"]
+"""What delivers: this process, or `penstock pipeline route`."""
+
+
 class PoolConfig(msgspec.Struct, frozen=True):
     """A process pool."""
 
@@ -39,6 +43,7 @@ class PoolConfig(msgspec.Struct, frozen=True):
     concurrency: int = 1
     rate_per_minute: int | None = None
     """None: as fast as the concurrency allows."""
+    engine: Engine = "local"
 
 
 class QueueConfig(msgspec.Struct, frozen=True):
@@ -51,6 +56,8 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """How many polls at a time."""
     visibility_timeout: int = DEFAULT_VISIBILITY
     """Seconds."""
+    engine: Engine | None = None
+    """What takes its messages; None: what all pools have in common, else this process."""
 
     def __repr__(self) -> str:
         return f"<queue {self.name} at {shown_uri(self.uri)}>"
@@ -61,6 +68,14 @@ class RouterConfig(msgspec.Struct, frozen=True):
 
     queues: tuple[QueueConfig, ...] = ()
     pools: tuple[PoolConfig, ...] = ()
+
+    def of(self, engine: Engine) -> RouterConfig:
+        """What one engine works on: its queues, and its pools."""
+        default: Engine = "spark" if self.pools and all(pool.engine == "spark" for pool in self.pools) else "local"
+        return RouterConfig(
+            tuple(queue for queue in self.queues if (queue.engine or default) == engine),
+            tuple(pool for pool in self.pools if pool.engine == engine),
+        )
 
 
 def parse_config(data: bytes | object, *, passed_over: list[str] | None = None) -> RouterConfig:
@@ -91,6 +106,7 @@ def to_json(config: RouterConfig) -> bytes:
     pools = [
         {"code": pool.code, "concurrency": pool.concurrency}
         | ({} if pool.rate_per_minute is None else {"rateLimitPerMinute": pool.rate_per_minute})
+        | ({} if pool.engine == "local" else {"engine": pool.engine})
         for pool in config.pools
     ]
     queues = [
@@ -100,6 +116,7 @@ def to_json(config: RouterConfig) -> bytes:
             "connections": queue.connections,
             "visibilityTimeout": queue.visibility_timeout,
         }
+        | ({} if queue.engine is None else {"engine": queue.engine})
         for queue in config.queues
     ]
     return msgspec.json.encode({"processingPools": pools, "queues": queues})
@@ -180,6 +197,10 @@ class _Table:
         """Text that is not empty; None when it is not given."""
         return self._value(keys, _text, f"1 to {MAX_TEXT:,} characters that can be printed, not only spaces")
 
+    def engine(self) -> Engine | None:
+        """What delivers; None when it is not given."""
+        return cast("Engine | None", self._value(("engine",), _engine, "local or spark"))
+
     def missing(self, key: str, wanted: str) -> InvalidArgument:
         """What is raised when a value has to be given and is not."""
         return InvalidArgument.of(self._inner(key), None, wanted)
@@ -221,6 +242,7 @@ def _queue(row: _Table, connections: int) -> QueueConfig:
         uri=uri,
         connections=row.number("connections", most=MAX_CONNECTIONS) or connections,
         visibility_timeout=row.number("visibilityTimeout", "visibility_timeout", most=MAX_VISIBILITY) or DEFAULT_VISIBILITY,
+        engine=row.engine(),
     )
 
 
@@ -230,13 +252,19 @@ def _pool(row: _Table) -> PoolConfig:
         raise row.missing("code", "the name of a pool")
     rate = row.number("rateLimitPerMinute", "rate_limit_per_minute", most=MAX_RATE, zero_is_none=True)
     concurrency = row.number("concurrency", most=MAX_CONCURRENCY, zero_is_none=True)
-    return PoolConfig(code, concurrency or min(max((rate or 0) // 60, 1), MAX_CONCURRENCY), rate)
+    return PoolConfig(code, concurrency or min(max((rate or 0) // 60, 1), MAX_CONCURRENCY), rate, row.engine() or "local")
 
 
 def _number(value: object, most: int, zero_is_none: bool) -> int | None:
     if type(value) is not int or not (0 if zero_is_none else 1) <= value <= most:
         raise ValueError
     return value or None
+
+
+def _engine(value: object) -> str:
+    if value not in get_args(Engine):
+        raise ValueError
+    return str(value)
 
 
 def _text(value: object) -> str:
@@ -365,6 +393,8 @@ def _pool_change(change: PoolChange) -> str:
         said.append(f"{change.old.concurrency} at a time becomes {change.new.concurrency}")
     if change.has_new_rate:
         said.append(f"{_rate(change.old)} becomes {_rate(change.new)}")
+    if change.old.engine != change.new.engine:
+        said.append(f"engine {change.old.engine} becomes {change.new.engine}")
     return ", ".join(said)
 
 
@@ -379,6 +409,8 @@ def _queue_change(change: QueueChange) -> str:
         said.append(f"{_connections(old)} becomes {new.connections}")
     if old.visibility_timeout != new.visibility_timeout:
         said.append(f"visibility timeout {old.visibility_timeout} s becomes {new.visibility_timeout} s")
+    if old.engine != new.engine:
+        said.append(f"engine {old.engine or 'of its pools'} becomes {new.engine or 'of its pools'}")
     return f"{'is opened again' if change.has_to_be_opened else 'changes'}: {', '.join(said)}"
 
 

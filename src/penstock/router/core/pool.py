@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from operator import itemgetter
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
@@ -59,6 +60,24 @@ class RateLimit:
             granted.append([at, 1])
         self._in_window += 1
         return 0
+
+    def export(self, now: int, since: int = 0) -> list[tuple[int, int]]:
+        """Permits of the last minute that were granted from `since` on: how long ago (microseconds), and how many.
+
+        They are summed up by seconds, and none is called older than it is.
+        """
+        found: dict[int, int] = {}
+        for at, count in self._granted:
+            if at >= since and at > now - MINUTE:
+                second = max(now - at, 0) // SECOND
+                found[second] = found.get(second, 0) + count
+        return [(second * SECOND, count) for second, count in found.items()]
+
+    def add(self, permits: Iterable[tuple[int, int]], now: int) -> None:
+        """Count permits that were granted elsewhere, as `export` gives them."""
+        known = [*self._granted, *([now - age, count] for age, count in permits)]
+        self._granted = deque(sorted((one for one in known if one[0] > now - MINUTE), key=itemgetter(0)))
+        self._in_window = sum(count for _, count in self._granted)
 
     def give_back(self) -> None:
         if self._granted:
@@ -121,12 +140,14 @@ class Pool:
         *,
         is_strict: bool = True,
         hold_limit: int = 60 * SECOND,
+        capacity: int | None = None,
     ) -> None:
+        """`capacity`: messages that may wait in it, if that does not follow from the concurrency."""
         if concurrency < 1:
             raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
         self.code = code
         self.concurrency = concurrency
-        self.capacity = capacity_of(concurrency)
+        self.capacity = capacity or capacity_of(concurrency)
         self.limit = RateLimit(rate_per_minute) if rate_per_minute else None
         self.hold_limit = hold_limit
         self.lanes: dict[str, GroupLane] = {}

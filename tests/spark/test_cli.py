@@ -27,8 +27,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def server() -> Iterator[LocalServer]:
-    with LocalServer() as started:
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    """On this machine, with a directory that can be opened: commands read the rows there."""
+    with LocalServer(data_dir=tmp_path / "data") as started:
         topics = MessageQueue(broker=started.broker)
         topics.register_topic("orders")
         topics.register_topic("copy")

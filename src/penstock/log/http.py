@@ -211,11 +211,15 @@ class HttpLog:
         found = self._ask("GET", f"/v1/{name}@{revision}", None, _Schema)
         return found.type, found.definition
 
+    def place(self) -> Place:
+        """Where the server keeps its log; empty unless that is a directory and the token may read everything."""
+        return self._ask("GET", "/log/place", None, Place)
+
     def directory(self) -> str | None:
         """The server's data directory, if it is on this machine and can be read from here, and the token may read everything."""
         from penstock.log.directory import DirectoryLog  # noqa: PLC0415  # most clients are elsewhere
 
-        found = self._ask("GET", "/log/place", None, Place)
+        found = self.place()
         if found.path is None or place_of(found.path) != found:
             return None
         try:

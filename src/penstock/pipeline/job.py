@@ -34,7 +34,11 @@ class Target:
     project: str | None = None
 
     def options(self) -> dict[str, str]:
-        """As options of `format("penstock")`."""
+        """As options of `format("penstock")`: the server, or the directory if there is none."""
+        return self.reading() if self.endpoint is None else {k: v for k, v in self.reading().items() if k != "path"}
+
+    def reading(self) -> dict[str, str]:
+        """The same for reading, which can have both."""
         given = {"endpoint": self.endpoint, "path": self.path, "token": self.token, "project": self.project}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -14,9 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidArgument, NotFound, OutOfRange, StreamReplaced
+from penstock.errors import InvalidArgument, NotFound, OutOfRange, PenstockError, StreamReplaced
+from penstock.log.directory import DirectoryLog
 from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
+from penstock.log.place import place_of
 from penstock.pipeline.arrow_types import TYPES
 from penstock.pipeline.core.offsets import LostData, Position, beyond, by_name, check, deleted, overtaken, replaced
 from penstock.pipeline.core.options import DEAD_LETTERS, LAKE, LOG, SourceOptions, column_names
@@ -48,7 +50,13 @@ def open_source(options: SourceOptions) -> Log:
     if options.storage == LAKE:
         return _with_lake(options, None)
     log = _server(options) if options.endpoint is not None else _directory(options)
-    check_reach(log)
+    try:
+        check_reach(log)
+        if options.endpoint is not None and options.path is not None:
+            _check_directory(log, options.path)
+    except PenstockError:
+        log.close()
+        raise
     return _with_lake(options, log)
 
 
@@ -57,6 +65,19 @@ def open_rows(options: SourceOptions) -> Log:
     if options.storage == LAKE:
         return _with_lake(options, None)
     return _with_lake(options, _directory(options) if options.path is not None else _server(options))
+
+
+def _check_directory(server: Log, path: str) -> None:
+    """Refuse what is no data directory, or that of another server, as far as the token lets it be known."""
+    from penstock.log.http import HttpLog  # noqa: PLC0415  # a data directory needs none
+
+    DirectoryLog(path).close()
+    assert isinstance(server, HttpLog), "that of an endpoint is"
+    place = server.place()
+    if place.mark is not None and place_of(path).mark != place.mark:
+        raise InvalidArgument.of(
+            "path", path, f"the data directory of {server!r}, {place.path}", hint="leave it out to read through the server"
+        )
 
 
 def _server(options: SourceOptions) -> Log:

@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -29,6 +30,7 @@ from penstock.pipeline.scan import CONTACT_SECONDS, Part
 from penstock.pipeline.source import PenstockDataSource
 from penstock.pipeline.stream_reader import StreamReader
 from penstock.testing.proxy import Direction, FaultyProxy
+from penstock.testing.server import LocalServer
 from tests.integration.pipeline.world import Query, World, everything, places, rows, schema, values
 
 # ── batch reads ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -467,6 +469,16 @@ def test_rows_come_from_the_directory_of_the_server_if_both_are_named(world: Wor
     world.server.stop()
 
     assert values(rows(reader, parts)) == [b"0", b"1", b"2"], "no server is needed for that"
+
+
+def test_a_directory_beside_a_server_has_to_be_that_of_the_server(world: World, tmp_path: Path) -> None:
+    world.count("orders", 3)
+    with LocalServer(data_dir=tmp_path / "other"):
+        pass
+    with pytest.raises(InvalidArgument, match=r"path is .*, expected the data directory of <log at http"):
+        world.batch(subscribe="orders", path=str(tmp_path / "other")).partitions()
+    with pytest.raises(InvalidArgument, match="path is 'orders', expected the data directory of a broker, but there is nothing"):
+        world.batch(subscribe="orders", path="orders").partitions()  # as .load("orders") says it
 
 
 def test_a_message_of_ten_megabytes_and_one_of_none(way: World) -> None:

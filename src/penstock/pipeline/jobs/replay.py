@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def read(spark: SparkSession, target: Target, lake: str | None, replay: Replay) -> DataFrame:
     """The messages that are meant, in the order of their offsets."""
-    reader = spark.read.format("penstock").options(**target.options()).option("subscribe", replay.stream)
+    reader = spark.read.format("penstock").options(**target.reading()).option("subscribe", replay.stream)
     if replay.storage != "log":
         reader = reader.option("storage", replay.storage)
         reader = reader if lake is None else reader.option("lake", lake)

@@ -34,7 +34,7 @@ class _Metadata(msgspec.Struct):
 
 def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
     """The event log from its beginning. A job that reads from a server is seen there as the cursor `name`, with its lag."""
-    reader = spark.readStream.format("penstock").options(**plan.target.options())
+    reader = spark.readStream.format("penstock").options(**plan.target.reading())
     # What retention has removed is missed, not mourned: a life that has lost its beginning says so.
     reader = reader.options(view="events", startingOffsets="earliest", failOnDataLoss=False)
     if plan.target.endpoint is not None:

@@ -129,7 +129,7 @@ class Archiver:
 
     def reader_options(self) -> dict[str, str]:
         """What the query reads, as options of `format("penstock")`."""
-        options = self._plan.target.options() | {"view": self.view, "failOnDataLoss": "false"}
+        options = self._plan.target.reading() | {"view": self.view, "failOnDataLoss": "false"}
         return options | ({"subscribePattern": self._plan.streams} if self.view == "messages" else {})
 
     def _table(self) -> Table:

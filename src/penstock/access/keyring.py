@@ -1,6 +1,6 @@
-"""The token file. It is checked at every call, and `penstock token` changes it while the server runs.
+"""The tokens, in a file or in a database. `penstock token` changes them while the server runs, which checks them at every call.
 
-A writer takes a lock, writes a new file beside the old one, syncs it and renames it: a reader sees either all the old tokens or
+A writer of a file takes a lock, writes a new one beside the old one, syncs it and renames it: a reader sees all the old tokens or
 all the new ones. A reader checks once a second whether the file has changed. A damaged or unsafe file lets no caller in: it is an
 error at the start, and later every call is refused until the file is valid again.
 """
@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from penstock.access.core.principal import Principal, Verb
 from penstock.access.core.token import MAX_TOKENS, RULES, Secret, Token, decode, encode
@@ -31,13 +32,29 @@ _NOBODY = "0" * 64
 """Unknown tokens are compared with this, so that they take as long as known ones."""
 
 
-class Keyring:
-    """The tokens of one file. A file that does not exist has none. Safe for several threads and processes."""
+class TokenStore(Protocol):
+    """Where tokens are kept, as a whole. Safe for several threads and processes."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    name: str
+    """What errors call it."""
+
+    def signature(self) -> object:
+        """A value that changes with the content; None if there is no content. It returns at once."""
+
+    def read(self) -> tuple[bytes | None, object]:
+        """The content, and its signature. FailedPrecondition if it cannot be read."""
+
+    def update(self, change: Callable[[bytes | None], bytes]) -> None:
+        """Replace the content by what `change` makes of it; on disk when it returns. One writer at a time."""
+
+
+class Keyring:
+    """The tokens of one file or store. One without content has none. Safe for several threads and processes."""
+
+    def __init__(self, place: Path | TokenStore) -> None:
+        self._store = TokenFile(place) if isinstance(place, Path) else place
         self._known: dict[str, tuple[Token, Principal]] = {}
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: object = None
         self._checked: int | None = None
         self._problem: str | None = None
         self._unwarned: dict[str, str] = {}
@@ -46,7 +63,7 @@ class Keyring:
         self._read()
 
     def __repr__(self) -> str:
-        return f"<keyring {str(self._path)!r}, {len(self._known)} tokens>"
+        return f"<keyring {self._store.name}, {len(self._known)} tokens>"
 
     def authenticate(self, secret: str | None, now: int) -> Principal:
         """The principal of this secret.
@@ -152,12 +169,8 @@ class Keyring:
         self._change(remove)
 
     def _refresh(self) -> None:
-        try:
-            found = self._path.stat()
-            if _signature(found) == self._seen and self._problem is None:
-                return
-        except OSError:
-            pass  # reading reports the problem, or that there is no file
+        if self._store.signature() == self._seen and self._problem is None:
+            return
         try:
             self._read()
         except (DataLoss, FailedPrecondition) as error:
@@ -168,44 +181,69 @@ class Keyring:
             self._problem = None
 
     def _read(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                content = file.read(_MAX_FILE_BYTES)
-        except FileNotFoundError:
-            self._known, self._seen = {}, None
-            return
-        except OSError as error:
-            raise FailedPrecondition(f"cannot read the token file {str(self._path)!r}: {error.strerror}") from error
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise FailedPrecondition(
-                f"the token file {str(self._path)!r} can be written by other users", hint="let only its owner: chmod 600"
-            )
-        try:
-            tokens = decode(content)
-        except ValueError as error:
-            raise DataLoss(
-                f"the token file {str(self._path)!r} is damaged: {error}",
-                hint="restore it from a backup, or move it away and create new tokens; until then no token is accepted",
-            ) from None
+        content, seen = self._store.read()
+        tokens = self._decoded(content)
         self._known = {token_id: (token, token.principal) for token_id, token in tokens.items()}
         self._unwarned = {
             token.id: token.advice
             for token in tokens.values()
             if token.rules < RULES and token.id not in self._warned and token.advice is not None
         }
-        self._seen = _signature(found)
+        self._seen = seen
+
+    def _decoded(self, content: bytes | None) -> dict[str, Token]:
+        if content is None:
+            return {}
+        try:
+            return decode(content)
+        except ValueError as error:
+            raise DataLoss(
+                f"{self._store.name} is damaged: {error}",
+                hint="restore it from a backup, or move it away and create new tokens; until then no token is accepted",
+            ) from None
 
     def _change(self, change: Callable[[dict[str, Token]], None]) -> None:
+        def changed(content: bytes | None) -> bytes:
+            tokens = self._decoded(content)
+            change(tokens)
+            return encode(tokens)
+
+        self._store.update(changed)
+        self._read()
+
+
+class TokenFile:
+    """Tokens in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = f"the token file {str(path)!r}"
+
+    def signature(self) -> object:
+        try:
+            return _signature(self._path.stat())
+        except OSError:
+            return None  # reading reports the problem, or that there is no file
+
+    def read(self) -> tuple[bytes | None, object]:
+        try:
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                content = file.read(_MAX_FILE_BYTES)
+        except FileNotFoundError:
+            return None, None
+        except OSError as error:
+            raise FailedPrecondition(f"cannot read {self.name}: {error.strerror}") from error
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise FailedPrecondition(f"{self.name} can be written by other users", hint="let only its owner: chmod 600")
+        return content, _signature(found)
+
+    def update(self, change: Callable[[bytes | None], bytes]) -> None:
         path = Path(os.path.realpath(self._path))  # a link stays a link
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_name(f"{path.name}.lock")):
-                self._read()
-                tokens = {token_id: token for token_id, (token, _) in self._known.items()}
-                change(tokens)
-                _replace(path, encode(tokens))
-                self._read()
+                _replace(path, change(self.read()[0]))
         except OSError as error:
             raise FailedPrecondition(f"cannot write the token file {str(path)!r}: {error.strerror}") from error
 

@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
     revoke.add_argument("ids", metavar="ID", nargs="+", help="an id from `penstock token list`")
     revoke.set_defaults(run=run_revoke)
     for child in (create, show, revoke):
-        add_flags(child, {"data_dir", "token_file"})
+        add_flags(child, {"data_dir", "journal", "token_file"})
 
 
 def run_create(found: argparse.Namespace) -> int:
@@ -92,10 +92,13 @@ def run_revoke(found: argparse.Namespace) -> int:
 
 
 def _keyring(found: argparse.Namespace) -> Keyring:
+    from penstock.server.tokens import keyring_of  # noqa: PLC0415  # `--help` needs no tokens
+
     settings, _ = settings_of(found)
-    if settings.token_file is None:
+    keyring = keyring_of(settings, watch=False)
+    if keyring is None:
         raise InvalidArgument("a server in memory has no file of tokens", hint="name one with --token-file")
-    return Keyring(settings.token_file)
+    return keyring
 
 
 def _token_id(word: str) -> str:

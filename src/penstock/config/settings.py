@@ -590,8 +590,6 @@ def _check_journal(values: Mapping[str, Any], label: Label) -> None:
                 f"{label('journal')} and {label(other)} exclude each other",
                 hint="messages are kept in PostgreSQL, in a directory or in memory; take one",
             )
-    if values["auth"] == "token" and values.get("token_file") is None:
-        raise InvalidArgument(f"{label('auth')} is 'token', and there is no data directory for the tokens", hint="set token_file")
     if label("journal").startswith("--") and (urlsplit(journal).password is not None or "password=" in journal):
         raise InvalidArgument(
             "--journal holds a password, which other users of this machine can see",

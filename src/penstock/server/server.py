@@ -67,6 +67,7 @@ from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.server.nodes.relay import RelayEntry
 from penstock.server.notify import Supervisor
+from penstock.server.tokens import keyring_of
 from penstock.values.projects import Projects, Quotas
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Server:
 
     async def _open(self) -> None:
         settings = self.settings
-        keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
+        keyring = await asyncio.to_thread(keyring_of, settings) if settings.auth == "token" else None
         rates = ClientRates(RateLimit(settings.rate_limit, settings.rate_burst or 1)) if settings.rate_limit else None
         gate = TokenGate(keyring, rates, self._clock)
         owned = self._ownership

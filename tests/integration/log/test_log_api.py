@@ -373,8 +373,9 @@ class Guarded:
     """A server that asks for tokens, with some topics."""
 
     def __init__(self, path: Path) -> None:
-        self.keyring = Keyring(path / "tokens")
-        self.server = LocalServer(auth="token", token_file=path / "tokens")
+        self.tokens = path / "tokens"
+        self.keyring = Keyring(self.tokens)
+        self.server = LocalServer(auth="token", token_file=self.tokens)
 
     def token(self, *verbs: Verb, project: str | None = "penstock", patterns: tuple[str, ...] = ("*",)) -> str:
         secret = self.keyring.create("test", SystemClock().now(), verbs=verbs, project=project, patterns=patterns)
@@ -468,7 +469,7 @@ def test_payloads_are_for_tokens_that_consume_and_for_readers_made_before(guarde
 
     assert guarded.ask(consumer, "GET", reads[0]).table().num_rows >= 3
     assert [guarded.ask(reader, "GET", path).status for path in reads] == [403, 403]
-    file = guarded.keyring._path
+    file = guarded.tokens
     made = json.loads(file.read_bytes())
     del next(token for token in made["tokens"] if token["id"] == reader.split("_")[1])["rules"]
     changed = file.with_name("changed")

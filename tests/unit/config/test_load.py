@@ -217,7 +217,6 @@ def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> Non
         ({"journal": "mysql://h/d"}, {}, "is not the address of a PostgreSQL database"),
         ({"journal": "postgresql://h/d", "memory": True}, {}, "--journal and --memory exclude each other"),
         ({"data_dir": "d"}, {"PENSTOCK_JOURNAL": "postgresql://h/d"}, "PENSTOCK_JOURNAL and --data-dir exclude each other"),
-        ({"auth": "token"}, {"PENSTOCK_JOURNAL": "postgresql://u:p@h/d"}, "--auth is 'token', and there is no data directory"),
         ({}, {"PENSTOCK_MEMORY": "1", "PENSTOCK_DATA_DIR": "d"}, "PENSTOCK_MEMORY and PENSTOCK_DATA_DIR exclude each other"),
         ({"grpc_port": "8085"}, {}, "port and --grpc-port are both 8085"),
         ({"resp_port": "9"}, {"PENSTOCK_RPC_PORT": "9"}, "--resp-port and PENSTOCK_RPC_PORT are both 9"),

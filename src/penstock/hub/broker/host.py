@@ -116,8 +116,10 @@ def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | No
     """Tokens of an identity provider where its keys are known, else the server's own where it asks for them, else nobody's."""
     if jwt is not None:
         return jwt
-    if settings.auth == "token" and settings.token_file is not None:
-        return KeyringVerifier(keyring or Keyring(settings.token_file), projects.default, clock)
+    if keyring is None and settings.auth == "token" and settings.token_file is not None:
+        keyring = Keyring(settings.token_file)
+    if keyring is not None:
+        return KeyringVerifier(keyring, projects.default, clock)
     return OpenVerifier()
 
 

@@ -22,7 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import __version__
-from penstock.access import Keyring
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
 from penstock.errors import InvalidArgument, LogInUse, PenstockError, Unavailable
@@ -38,6 +37,7 @@ from penstock.server.nodes.replica import Replica
 from penstock.server.nodes.routes import ClusterInfo, node_collector, node_routes
 from penstock.server.nodes.standby import NO_OWNER, Standby
 from penstock.server.server import Ownership, Server, hosts_of, tls_of
+from penstock.server.tokens import keyring_of
 from penstock.values.projects import Projects
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class Node:
 
     async def _stand_by(self) -> None:
         settings = self.settings
-        keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
+        keyring = await asyncio.to_thread(keyring_of, settings) if settings.auth == "token" else None
         about = monitoring_routes(
             version=__version__,
             problems=self._problems,

@@ -71,8 +71,8 @@ def test_damage_is_named_and_not_restored(penstock: Penstock) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("backup copy", "expected either SOURCE or a server"),
-        ("backup --server http://127.0.0.1:1 data copy", "expected either SOURCE or a server"),
+        ("backup copy", "expected SOURCE and TARGET, or a server and TARGET"),
+        ("backup --server http://127.0.0.1:1 data copy", "expected SOURCE and TARGET, or a server and TARGET"),
         ("backup --server http://127.0.0.1:1 --token-file tokens.json copy", "--token-file is for a SOURCE"),
         ("backup nothing copy", "path is 'nothing', expected the data directory of a broker"),
         ("backup data data", "target is 'data', expected a directory that does not exist or is empty"),

@@ -97,7 +97,7 @@ def test_a_damaged_file_is_named(anywhere: Penstock, content: bytes) -> None:
         ("context add x --server http://other --token-file nosuch", 2, "expected a file that can be read"),
         ("context add x --server http://other --token=", 2, "--token is '', expected a token"),
         ("context use prodd", 3, "did you mean prod?"),
-        ("context remove dev nosuch", 3, "context nosuch"),
+        ("context remove dev nosuch", 3, "Context not found: nosuch"),
         ("topic list --context nosuch", 3, "`penstock context list` shows them"),
         ("topic list --context dev --server http://other", 2, "not allowed with argument"),
     ],

@@ -294,7 +294,7 @@ def test_what_exists_already_is_told_with_what_to_do(alone: Penstock) -> None:
 
     found = alone("topic", "create", "orders")
     assert found == Run(
-        1, "", "penstock: Topic already exists: orders\nchoose another name, or say --exist-ok to leave it as it is\n"
+        1, "", "penstock: Topic already exists: orders\nchoose another name, or use --exist-ok to keep it as it is\n"
     )
 
 

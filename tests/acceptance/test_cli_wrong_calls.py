@@ -146,7 +146,7 @@ WITHOUT_SERVER = [
     ("worker app:worker --reload", 2, "penstock worker: unknown flag --reload"),
     ("backup", 2, "required: TARGET"),
     ("restore backup", 2, "required: DIR"),
-    ("verify nosuch", 2, "path is 'nosuch', expected the data directory of a broker, but there is nothing"),
+    ("verify nosuch", 2, "path is 'nosuch', expected the data directory of a broker, but it does not exist"),
     ("context ad", 2, "did you mean add?"),
     ("context use nosuch", 3, "`penstock context list` shows them"),
     ("status --limit 0", 2, "'0' is not a whole number, 1 or more"),

@@ -33,7 +33,7 @@ def run(found: argparse.Namespace) -> int:
 
     is_remote = found.server is not None or found.context is not None
     if (found.source is not None) == is_remote:
-        raise InvalidArgument("expected either SOURCE or a server", hint="penstock backup DATA-DIR TARGET")
+        raise InvalidArgument("expected SOURCE and TARGET, or a server and TARGET", hint="penstock backup DATA-DIR TARGET")
     if is_remote and found.token_file is not None:
         raise InvalidArgument("--token-file is for a SOURCE; a server sends its own tokens", hint="leave it out")
     server = server_of(found, os.environ) if is_remote else None

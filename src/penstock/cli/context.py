@@ -47,7 +47,7 @@ def run_add(found: argparse.Namespace) -> int:
     known = contexts.load(os.environ)
     if found.name in known.contexts and not found.replace:
         error = AlreadyExists("context", found.name)
-        error.hint = "say --replace, or choose another name"
+        error.hint = "use --replace, or choose another name"
         raise error
     ca = None if found.ca is None else str(Path(found.ca).absolute())
     known.contexts[found.name] = Context(found.server, _token(found), found.project or None, ca)

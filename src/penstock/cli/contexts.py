@@ -19,6 +19,12 @@ CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
 FILE = Path("penstock") / "contexts.json"
 
 
+class ContextNotFound(NotFound):
+    """There is no context with this name."""
+
+    kind = "Context"
+
+
 class Context(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The settings of one server."""
 
@@ -39,7 +45,7 @@ class Contexts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
         found = self.contexts.get(name)
         if found is None:
             near = nearest(name, [*self.contexts])
-            error = NotFound(f"context {name}")
+            error = ContextNotFound(name)
             error.hint = (
                 f"did you mean {near}?" if near else "`penstock context list` shows them, `penstock context add` adds one"
             )

@@ -238,7 +238,7 @@ async def made(create: Callable[..., Awaitable[object]], *, exist_ok: bool) -> b
         await create()
     except AlreadyExists as error:
         if not exist_ok:
-            error.hint = "choose another name, or say --exist-ok to leave it as it is"
+            error.hint = "choose another name, or use --exist-ok to keep it as it is"
             raise
     else:
         return True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
     from penstock.wire.results import TraceEvent
 
-HINT = "it may belong to another server or project (--server, --project), or older than the event log"
+HINT = "it may belong to another server or project (--server, --project), or be older than the event log"
 
 
 def configure(parser: Parser) -> None:

@@ -190,7 +190,7 @@ def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
     path = Path(data_dir)
     try:
         if not path.exists():
-            raise InvalidArgument.of("path", str(path), f"{wanted}, but there is nothing")
+            raise InvalidArgument.of("path", str(path), f"{wanted}, but it does not exist")
         if not path.is_dir():
             raise InvalidArgument.of("path", str(path), f"{wanted}, but this is a file")
         if not (path / "FORMAT").exists():

@@ -177,7 +177,7 @@ def test_an_empty_server_has_empty_pages(console: Console) -> None:
     session, overview = console.get("session"), console.get("overview")
     assert (session["project"], session["token"], session["needs_token"]) == ("penstock", None, False)
     assert session["verbs"] == ["consume", "manage", "metrics", "publish", "read"]
-    assert overview["status"] == {"level": "ok", "text": "Well: there are no queues and subscriptions yet"}
+    assert overview["status"] == {"level": "ok", "text": "Healthy: there are no queues and subscriptions yet"}
     assert overview["totals"]["oldest_seconds"] is None
     for page in ("queues", "subscriptions", "topics"):
         found = console.get(page)

@@ -357,7 +357,7 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, subtests: pytest.S
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     cases: list[tuple[Any, str]] = [
-        (tmp_path / "missing", "but there is nothing"),
+        (tmp_path / "missing", "but it does not exist"),
         (tmp_path / "file", "this is a file"),
         (tmp_path / "empty", "with the file FORMAT in it"),
         ("", "path"),

@@ -115,7 +115,7 @@ def test_the_worst_comes_first_and_the_sentence_counts() -> None:
 
 
 def test_without_anything_to_look_at_all_is_well() -> None:
-    assert status([], attention([], ServerFigures()), 0).text == "Well: there are no queues and subscriptions yet"
+    assert status([], attention([], ServerFigures()), 0).text == "Healthy: there are no queues and subscriptions yet"
     rows = [figures()]
     assert status(rows, attention(rows, ServerFigures()), 1).level == "ok"
 

@@ -154,8 +154,8 @@ def status(rows: Sequence[Figures], found: Sequence[Attention], total: int) -> S
     if level != "ok":
         return Status(level, f"{'Failing' if level == 'bad' else 'Degraded'}: {shown or found[0].text}")
     if not total:
-        return Status("ok", "Well: there are no queues and subscriptions yet")
-    return Status("ok", "Well: every queue and subscription is being worked on, or empty")
+        return Status("ok", "Healthy: there are no queues and subscriptions yet")
+    return Status("ok", "Healthy: every queue and subscription is empty or being consumed")
 
 
 def _some(number: int, noun: str, singular: str, plural: str) -> str:

@@ -14,8 +14,8 @@ FAST_FOLDERS := tests/unit tests/property tests/conformance
 # The tests that kill processes again and again, or prove an order; the environment sets how often.
 KILL_TESTS := tests/integration/test_kill.py tests/integration/test_server_kill.py tests/integration/log/test_log_api_kill.py \
 	tests/integration/log/test_leases.py tests/integration/log/test_redrives.py tests/unit/pipeline/test_lake_kills.py tests/integration/router/test_fifo_proof.py
-SPARK_KILL_TESTS := tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py
-LONG_KILLS := PENSTOCK_KILLS=25 PENSTOCK_SERVER_KILLS=6 PENSTOCK_LOG_KILLS=6 PENSTOCK_LEASE_KILLS=20 PENSTOCK_REDRIVE_KILLS=20 PENSTOCK_LAKE_KILLS=200 PENSTOCK_SPARK_KILLS=10 \
+SPARK_KILL_TESTS := tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py tests/spark/test_route_kills.py
+LONG_KILLS := PENSTOCK_KILLS=25 PENSTOCK_SERVER_KILLS=6 PENSTOCK_LOG_KILLS=6 PENSTOCK_LEASE_KILLS=20 PENSTOCK_REDRIVE_KILLS=20 PENSTOCK_LAKE_KILLS=200 PENSTOCK_SPARK_KILLS=10 PENSTOCK_ROUTE_KILLS=20 \
 	PENSTOCK_FIFO_GROUPS=60 PENSTOCK_FIFO_MESSAGES=20
 TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py scripts/*.py))))
 
@@ -104,7 +104,7 @@ torture: $(TEST_STAMP) ## kill a broker 1,000 times, Spark's driver 200 times, r
 	PENSTOCK_REDRIVE_KILLS=200 $(PYTEST) --timeout=14400 tests/integration/log/test_redrives.py $(ARGS)
 	PENSTOCK_FIFO_GROUPS=1000 PENSTOCK_FIFO_MESSAGES=200 $(PYTEST) --timeout=14400 tests/integration/router/test_fifo_proof.py $(ARGS)
 	PENSTOCK_RETURNERS=2000 $(PYTEST) --timeout=14400 tests/integration/hub/test_returning.py $(ARGS)
-	PENSTOCK_SPARK_KILLS=100 $(PYTEST) --timeout=14400 $(SPARK_KILL_TESTS) $(ARGS)
+	PENSTOCK_SPARK_KILLS=100 PENSTOCK_ROUTE_KILLS=200 $(PYTEST) --timeout=14400 $(SPARK_KILL_TESTS) $(ARGS)
 
 cover: $(TEST_STAMP) ## run `make test` without Spark, with branch coverage; the report is in htmlcov/
 	$(PYTEST) $(PARALLEL) -m "not long and not spark and not alone" --cov --cov-report= $(ARGS) || $(NOTHING_SELECTED)

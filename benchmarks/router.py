@@ -12,10 +12,13 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from benchmarks.router_load import body
+from benchmarks.router_load import QUEUE, body
 from benchmarks.router_target import RouterTarget, router_target
 from benchmarks.row import Benchmark, Row, Run, in_fresh_process, missing, paired_ratio, spread
 from benchmarks.server import Figures, column, goal, rounds
+from penstock import NewMessage, QueueManager
+from penstock.testing.server import ServerProcess
+from penstock.values.policy import ROUTER_QUEUE
 
 ANCHORS = "the original, NATS, 1 CPU: Rust 35,000/s, Go 25,600, Java 25,600, Node 8,300"
 STREAM = "LOAD"
@@ -186,6 +189,42 @@ def router_noisy(run: Run) -> Iterator[Row]:
     yield from _neighbours("router-noisy", what, run, kind="dead", slow=20_000, healthy=50, limit=2)
 
 
+def route(run: Run) -> Iterator[Row]:
+    """The same on Spark, from a server in a process of its own."""
+    number, rows = run.of(200_000, 100_000), 50_000
+    with router_target() as target:
+        found = rounds(
+            run.of(3, 2),
+            {"local": lambda: _durable(run, target, number), "spark": lambda: _on_spark(run, target, number, rows)},
+        )
+    ours, theirs = column(found["spark"], "rate"), column(found["local"], "rate")
+    ratio = paired_ratio(ours, theirs)
+    yield Row(
+        "route",
+        f"{number:,} messages in batches of {rows:,} on local[2]",
+        statistics.median(ours),
+        "messages/s",
+        statistics.median(theirs),
+        "the local router, its queue on disk",
+        ratio,
+        "≥ 0.7 of the local router",
+        ratio >= 0.7,
+        spread(ours),
+    )
+
+
+def _on_spark(run: Run, target: RouterTarget, number: int, rows: int) -> Figures:
+    directory = run.directory("route")
+    with QueueManager(data_dir=directory) as queues:
+        for name, count in (("warm", 2_000), (QUEUE, number)):
+            queues.create(name, ROUTER_QUEUE)
+            for start in range(0, count, 5_000):
+                bodies = [body(each, target.url, pools=1, groups=1000) for each in range(start, min(start + 5_000, count))]
+                queues.publish_many(name, [NewMessage(one) for one in bodies])
+    with ServerProcess(directory) as server:
+        return in_fresh_process("benchmarks.route_load", server.url, target.url, QUEUE, number, rows, "local[2]")
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "router-embedded": router_embedded,
     "router-nats": router_nats,
@@ -193,4 +232,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "router-latency": router_latency,
     "router-slow": router_slow,
     "router-noisy": router_noisy,
+    "route": route,
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+import urllib.request
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from penstock import Message, MessageQueue
+from penstock import Message, MessageQueue, QueueManager
 from penstock.log.arrow import read_stream
 from penstock.pipeline.job import Plan, Target
 from penstock.pipeline.jobs import lifecycle, metrics
+from penstock.pipeline.lake.table import Lake
+from penstock.pipeline.recent_metrics import LEVELS, recent
 from penstock.pipeline.schemas import METRICS_STREAM
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
@@ -94,3 +99,38 @@ def test_lives_and_metrics_reach_the_lake_and_the_stream_once_over_several_runs(
         assert Counter(row["subscription"] for row in published) == Counter(row["subscription"] for row in rows)
         assert published[0]["window_start"].startswith("2026-09-01T12:00:0")
         assert {cursor.name for cursor in server.broker.cursors.all()} >= {"lifecycle", "metrics"}
+
+
+def test_what_waits_is_measured_also_when_nothing_is_settled(spark: SparkSession, tmp_path: Path) -> None:
+    with LocalServer() as server:
+        queues = QueueManager(broker=server.broker)
+        queues.create("jobs")
+        for priority in (1, 1, 9):
+            queues.publish("jobs", "x", priority=priority)
+        lake = str(tmp_path / "lake")
+        plan = Plan(
+            Target(endpoint=server.url),
+            lake,
+            str(tmp_path / "checkpoints"),
+            streams="queue:jobs",
+            window="1000 milliseconds",
+            watermark="1 second",
+        )
+        queries = [*lifecycle.start(spark, plan), *metrics.start(spark, plan)]
+        try:
+            deadline = time.monotonic() + 200
+            while not Lake(lake).table("metrics").files() and all(query.isActive for query in queries):
+                assert time.monotonic() < deadline, "no window has closed"
+                threading.Event().wait(0.2)
+        finally:
+            for query in queries:
+                query.stop()
+
+        (row,) = rows_of(lake, "metrics")
+        assert (row["stream"], row["published"], row["delivered"]) == ("queue:jobs", 3, 0)
+        levels = [level for level in recent(lake, 10, LEVELS) if level["kind"] == "queue"]
+        found = {level["priority"]: (level["ready"], level["oldest_age_ms"]) for level in levels}
+        assert {priority: ready for priority, (ready, _) in found.items()} == {None: 3, 1: 2, 9: 1}
+        assert found[None][1] > 0
+        with urllib.request.urlopen(f"{server.url}/console/api/levels/history") as answer:
+            assert json.load(answer)["windows"][0][0]["name"] == "jobs"

@@ -194,6 +194,17 @@ def test_streams_give_each_window_once_with_what_both_of_them_say(spark: SparkSe
     assert found == {("orders", "s", "w", 0): (2, 0, 1, 10.0), ("orders", "s", "w", 60): (1, 1, 1, 30.0)}
 
 
+def test_windows_close_also_when_nothing_is_settled(spark: SparkSession, tmp_path: Path) -> None:
+    # The end of a window of levels is an event, and an open life in which nothing happens but that time passes.
+    tick = life(2000, "open", wait=None, work=None, stream="_penstock.levels")
+    run(spark, tmp_path, [tick], [event(0, 5, "published"), event(1, 2000, "published", stream="_penstock.levels")])
+    # The window comes out with the batch after the one that saw the time.
+    run(spark, tmp_path, [], [event(2, 2001, "published", stream="_penstock.levels")])
+
+    rows = by_window(spark.read.schema(METRICS).parquet(str(tmp_path / "out")))
+    assert {key: row.published for key, row in rows.items()} == {("orders", None, None, 0): 1}
+
+
 def test_lives_are_followed_from_before_the_first_of_them(spark: SparkSession, tmp_path: Path) -> None:
     table, shape = Lake(tmp_path).table("lifecycle"), SHAPES["lifecycle"]
     table.create(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
@@ -16,7 +17,7 @@ from penstock.cli.arguments import size, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.pipeline_run import run_queries
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.values.wording import count, octets, span
 
 COLUMNS = (
@@ -32,6 +33,24 @@ COLUMNS = (
     "P99",
     "PROCESSING P50",
     "P99",
+)
+
+
+LEVEL_COLUMNS = (
+    "WINDOW",
+    "KIND",
+    "NAME",
+    "PRIORITY",
+    "READY",
+    "MOST",
+    "IN FLIGHT",
+    "DELAYED",
+    "DEAD",
+    "OLDEST",
+    "RETRIES",
+    "UTILISATION",
+    "RATE-LIMIT WAITS",
+    "OPEN",
 )
 
 
@@ -135,21 +154,48 @@ def _add_show(parser: Parser) -> None:
         "--minutes", metavar="N", type=whole(1, 100_000), default=10, help="how far back from the newest window (10)"
     )
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")
+    parser.add_argument("--levels", action="store_true", help="show how full queues and how busy pools were, window by window")
 
 
 def run_show(found: argparse.Namespace) -> int:
     """Show the metrics."""
     from penstock.pipeline.plot import write_html  # noqa: PLC0415  # `--help` needs no lake
-    from penstock.pipeline.recent_metrics import recent  # noqa: PLC0415
+    from penstock.pipeline.recent_metrics import LEVELS, METRICS, recent  # noqa: PLC0415
 
-    rows = recent(options.lake_of(found), found.minutes)
+    lake = options.lake_of(found)
+    rows = recent(lake, found.minutes, LEVELS if found.levels else METRICS)
+    if found.levels and found.html is not None:
+        raise InvalidArgument("--html has no page for --levels", hint="leave one of them out")
     if found.html is not None:
         say(str(write_html(rows, found.html)))
     elif found.json:
         say_json(rows)
+    elif found.levels:
+        say(table([LEVEL_COLUMNS, *map(_level_cells, rows)]))
     else:
         say(table([COLUMNS, *map(_cells, rows)]))
+        with suppress(FailedPrecondition):  # a lake of an earlier version, or made from a data directory
+            levels = recent(lake, found.minutes, LEVELS)
+            last = levels[-1]["window_start"]
+            say("")
+            say(table([LEVEL_COLUMNS, *(_level_cells(row) for row in levels if row["window_start"] == last)]))
     return 0
+
+
+def _level_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    """A row of the table of levels."""
+    return [
+        f"{row['window_start']:%H:%M:%S}",
+        row["kind"],
+        row["name"],
+        "-" if row["priority"] is None else str(row["priority"]),
+        *(f"{row[name]:,}" for name in ("ready", "ready_max", "in_flight", "delayed", "dead")),
+        _milliseconds(row["oldest_age_ms"]),
+        f"{row['retries']:,}",
+        "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}",
+        f"{row['rate_limit_waits']:,}",
+        _milliseconds(row["open_ms"]) if row["kind"] == "target" else "-",
+    ]
 
 
 def _cells(row: Mapping[str, object]) -> Sequence[str]:

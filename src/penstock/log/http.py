@@ -316,6 +316,12 @@ class HttpLog:
         fields = {"source": source, "letters": [*map(list, letters)]}
         return self._ask("POST", f"/log/redrives/{_segment(redrive)}", fields, RedriveProgress)
 
+    # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def levels(self, kind: type[T]) -> T:
+        """How full queues and how busy pools are now, as the console counts them."""
+        return self._ask("GET", "/console/api/levels", None, kind)
+
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, method: str, path: str, fields: object, kind: type[T]) -> T:

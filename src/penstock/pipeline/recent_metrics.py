@@ -10,19 +10,20 @@ import pyarrow.dataset as ds
 from penstock.errors import FailedPrecondition
 from penstock.pipeline.lake.table import Lake
 
-METRICS = "metrics"
+METRICS, LEVELS = "metrics", "levels"
+_ORDERS = {METRICS: ("window_start", "stream", "subscription", "consumer"), LEVELS: ("window_start", "kind", "name", "priority")}
 HINT = "`penstock pipeline run` makes them; a window is there when its end and the watermark have passed"
 
 
-def recent(lake: str, minutes: float) -> list[dict[str, Any]]:
+def recent(lake: str, minutes: float, name: str = METRICS) -> list[dict[str, Any]]:
     """The rows of the windows that ended in the last this many minutes before the end of the newest, oldest first.
 
     Not before now: a window is there when the watermark has passed it.
     """
-    table = Lake(lake).table(METRICS)
+    table = Lake(lake).table(name)
     days = sorted({file["partition.date"] for file in table.files()}, reverse=True)
     if not days:
-        raise FailedPrecondition(f"there are no metrics in the lake {lake}", hint=HINT)
+        raise FailedPrecondition(f"there are no {name} in the lake {lake}", hint=HINT)
     dataset = table.delta.to_pyarrow_dataset(filesystem=table.storage())
     ends: list[datetime] = []
     rows: list[dict[str, Any]] = []
@@ -34,4 +35,5 @@ def recent(lake: str, minutes: float) -> list[dict[str, Any]]:
             break  # days come newest first: those before have nothing to add
     after = max(ends) - timedelta(minutes=minutes)
     wanted = [row for row in rows if row["window_end"] > after]
-    return sorted(wanted, key=lambda row: (row["window_start"], row["stream"], row["subscription"] or "", row["consumer"] or ""))
+    # What is null comes first: the whole before its parts.
+    return sorted(wanted, key=lambda row: [(row[column] is not None, row[column]) for column in _ORDERS[name]])

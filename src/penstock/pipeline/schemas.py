@@ -39,6 +39,15 @@ METRICS = (
 )
 """One row for each window, stream, subscription and consumer; what is published has no subscription."""
 
+LEVELS = (
+    "window_start timestamp not null, window_end timestamp not null, kind string not null, name string not null, priority int, "
+    "ready bigint not null, ready_max bigint not null, in_flight bigint not null, delayed bigint not null, dead bigint not null, "
+    "oldest_age_ms double, utilisation double, retries bigint not null, rate_limit_waits bigint not null, open_ms double not null"
+)
+"""One row for each window and each queue, subscription, pool and target of a router; and for each priority that waits."""
+
+LEVELS_STREAM = "_penstock.levels"
+
 METRICS_STREAM = "_penstock.metrics"
 
 TRIAGE = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from penstock import Message
 from penstock.durations import to_datetime
 from penstock.errors import AlreadyExists
+from penstock.pipeline.core.levels import Level, Sample, rows
 from penstock.pipeline.core.triage import Group, report
 from penstock.testing.server import LocalServer
 from tests.integration.console.shop import Shop, fill
@@ -38,8 +40,29 @@ def shop() -> Iterator[ShopServer]:
     """Shared: a test that changes something uses a queue of its own."""
     with LocalServer() as server:
         filled = fill(server.broker)
-        publish_triage(filled, to_datetime(server.broker.clock.now()))
+        now = to_datetime(server.broker.clock.now())
+        publish_triage(filled, now)
+        publish_levels(filled, now)
         yield ShopServer(server.url, filled)
+
+
+def publish_levels(shop: Shop, at: datetime) -> None:
+    """Publish some windows of levels, as the metrics job does."""
+    shop.topics.register_topic("_penstock.levels")
+    samples = [
+        Sample(
+            at + timedelta(minutes=number),
+            [
+                Level("queue", "mail", ready=40 + number, oldest_seconds=60.0 * number, retries=3 * number),
+                Level("queue", "mail", priority=9, ready=13),
+                Level("pool", "default", ready=7, in_flight=3, utilisation=0.75, rate_limit_waits=4 * number),
+                Level("target", "https://shop.example", is_open=number > 3),
+            ],
+        )
+        for number in range(6)
+    ]
+    for before, after in pairwise(samples):
+        shop.topics.publish("_penstock.levels", [Message(msgspec.json.encode(rows([after], before)))])
 
 
 def publish_triage(shop: Shop, at: datetime) -> str:

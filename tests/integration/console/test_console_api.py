@@ -875,6 +875,23 @@ def test_the_newest_metrics_of_the_pipeline_are_shown(console: Console) -> None:
     assert (line["stream"], line["published"], line["wait_p95_ms"]) == ("orders", 3, 1.5)
 
 
+def test_levels_of_queues_pools_and_targets_are_shown(filled: Console, tmp_path: Path) -> None:
+    filled.queues.publish("mail", "urgent", priority=9)
+    levels = {(one["kind"], one["name"], one.get("priority")): one for one in filled.get("levels")["levels"]}
+    mail = levels["queue", "mail", None]
+    assert (mail["ready"], mail["in_flight"], mail["dead"], mail["oldest_seconds"] > 0) == (3, 1, 1, True)
+    assert levels["queue", "mail", 9]["ready"] == 1
+    assert levels["subscription", "billing", None]["ready"] == 2
+    assert filled.get("levels/history") == {"windows": []}
+
+    file = tmp_path / "router.json"
+    pools = [{"code": "default", "concurrency": 2}]
+    file.write_text(json.dumps({"queues": [{"queueUri": "penstock:///in"}], "connections": 1, "processingPools": pools}))
+    with LocalServer(router=str(file)) as server:
+        found = Console(server).until("levels", lambda page: any(one["kind"] == "pool" for one in page["levels"]))
+        assert found["levels"][-1] == {"kind": "pool", "name": "default", "utilisation": 0.0}
+
+
 def test_the_newest_triage_is_shown_to_those_who_may_see_everything(console: Console) -> None:
     assert console.get("triage") == {"at": None, "total": 0, "groups": []}
     filled = fill(console.server.broker)

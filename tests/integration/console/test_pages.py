@@ -37,6 +37,7 @@ WITH_DATA = (
     ("/console/hub", "Nobody is connected"),
     ("/console/pipeline", "No reader keeps a cursor"),
     ("/console/pipeline", "SMTP … mailbox … unavailable"),
+    ("/console/pipeline", "75 %"),
     ("/console/settings", "data_dir"),
 )
 WITHOUT = (

@@ -70,6 +70,11 @@ class Row(NamedTuple):
     event_offset: int
 
 
+def mark(event_offset: int, at: int) -> Row:
+    """No life: that all lives which were settled before this event are known. Open, so that nothing counts it."""
+    return Row("", 0, None, None, None, None, at, 0, 0, 0, None, None, None, OPEN, False, event_offset)
+
+
 class Life(msgspec.Struct, array_like=True, gc=False):
     """What is known of a message that has been delivered and is not settled."""
 

@@ -15,9 +15,9 @@ import pandas as pd
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from penstock.pipeline.core.lifecycle import BUCKET, KINDS, Lives, Row
+from penstock.pipeline.core.lifecycle import BUCKET, KINDS, Lives, Row, mark
 from penstock.pipeline.jobs.wiring import add, begin, event_stream
-from penstock.pipeline.schemas import LIFECYCLE
+from penstock.pipeline.schemas import LEVELS_STREAM, LIFECYCLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -120,7 +120,10 @@ def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Gro
     _hush()
     lives = Lives.load(bytes(state.get[0])) if state.exists else Lives()
     watermark = state.getCurrentWatermarkMs()
-    rows = [] if state.hasTimedOut else lives.fold(_events(list(frames)))
+    news = [] if state.hasTimedOut else [*_events(list(frames))]
+    rows = lives.fold(news)
+    if news and key[0] == LEVELS_STREAM:
+        rows.append(mark(*news[-1][:2]))
     # News come first: what they concern has had its last word by them.
     rows += lives.expire(watermark * 1000)
     expiry = lives.next_expiry()

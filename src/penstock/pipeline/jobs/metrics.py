@@ -9,23 +9,22 @@ Streams that begin with `_penstock.` are left out: the metrics are published to 
 
 from __future__ import annotations
 
-import re
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
-from penstock.log.http import HttpLog
+from penstock.pipeline import level_sampler
 from penstock.pipeline.jobs import lifecycle
 from penstock.pipeline.jobs.wiring import add, as_messages, begin, event_stream
 from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.own_topics import log_with_topic
 from penstock.pipeline.schemas import METRICS, METRICS_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.pipeline.job import Plan, Target
+    from penstock.pipeline.job import Plan
 
 NAME = "metrics"
 """Of the query, its cursor at the server, and its table."""
@@ -51,11 +50,13 @@ def transform(
     Of streams, a window comes out once, when the watermark of both has passed its end. Say `is_streaming` where a frame may not
     be asked: in a declarative pipeline.
     """
-    settled, happened = _settled(lives), _happened(events)
+    # An open life has got as far as its last event.
+    lives = lives.withColumn("moment", F.coalesce("settled_at", "updated_at"))
+    events = events.withColumn("moment", F.col("at"))
     if lives.isStreaming if is_streaming is None else is_streaming:
-        # Each has its own: the slower of the two decides when a window is complete.
-        settled, happened = settled.withWatermark("moment", watermark), happened.withWatermark("moment", watermark)
-    rows = settled.unionByName(happened)
+        # Each has its own: the slower of the two decides when a window is complete. What is not counted moves them too.
+        lives, events = lives.withWatermark("moment", watermark), events.withWatermark("moment", watermark)
+    rows = _settled(lives).unionByName(_happened(events))
     grouped = rows.groupBy(F.window("moment", window).alias("window"), *_BY).agg(
         *(F.sum(name).cast("bigint").alias(name) for name in _COUNTS),
         *(
@@ -91,22 +92,25 @@ def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
     lives = read_lives(spark, plan.lake)
     events = event_stream(spark, plan, NAME)
     if plan.target.endpoint is not None:
-        make_topic(plan.target)
+        with log_with_topic(plan.target, METRICS_STREAM):
+            pass
     rows = transform(lives, events, window=plan.window, watermark=plan.watermark)
-    return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
+    measuring = begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))
+    if plan.target.endpoint is not None and not plan.is_once:
+        level_sampler.start(plan, lambda: _is_over(measuring))
+    return [measuring]
+
+
+def _is_over(query: StreamingQuery) -> bool:
+    try:
+        return not query.isActive
+    except Exception:  # noqa: BLE001  # Spark has ended
+        return True
 
 
 def read_lives(spark: SparkSession, lake: str) -> DataFrame:
     """The rows of LIFECYCLE as they are added to the table."""
     return spark.readStream.format("penstock").options(lake=lake, table=lifecycle.NAME).load().drop("date")
-
-
-def make_topic(target: Target) -> None:
-    """Make the topic of the metrics, unless it is there: whoever made it need not let the job make any."""
-    assert target.endpoint is not None, "a data directory gets no stream"
-    with closing(HttpLog(target.endpoint, token=target.token, project=target.project)) as log:
-        if not log.spans(pattern=re.escape(METRICS_STREAM)).streams:
-            log.create_topic(METRICS_STREAM)
 
 
 def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
@@ -123,7 +127,7 @@ def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
 
 
 def _settled(lives: DataFrame) -> DataFrame:
-    settled = lives.where(F.col("settled_at").isNotNull() & _is_foreign()).withColumn("moment", F.col("settled_at"))
+    settled = lives.where(_counts(F.col("settled_at").isNotNull() & _is_foreign()))
     outcomes = {name: _one(F.col("outcome") == name) for name in ("acked", "dead_lettered", "dropped")}
     age = _age("settled_at", F.unix_micros("published_at"))
     failures = {"nacked": F.col("nacks"), "expired": F.col("expiries")}
@@ -131,9 +135,7 @@ def _settled(lives: DataFrame) -> DataFrame:
 
 
 def _happened(events: DataFrame) -> DataFrame:
-    happened = events.where(F.col("stream").isNotNull() & _is_foreign() & F.col("kind").isin("published", "leased")).withColumn(
-        "moment", F.col("at")
-    )
+    happened = events.where(_counts(F.col("stream").isNotNull() & _is_foreign() & F.col("kind").isin("published", "leased")))
     is_leased = F.col("kind") == "leased"
     counts = {
         "published": _one(~is_leased),
@@ -158,6 +160,11 @@ def _shaped(rows: DataFrame, counts: dict[str, Column], times: dict[str, Column]
 
 def _is_foreign() -> Column:
     return ~F.startswith(F.col("stream"), F.lit(OWN_STREAMS))
+
+
+def _counts(condition: Column) -> Column:
+    """A condition that Spark does not check before the watermark, because it asks for the column of the watermark too."""
+    return F.when(F.col("moment") > F.timestamp_micros(F.lit(0)), condition).otherwise(F.lit(False))
 
 
 def _one(condition: Column) -> Column:

@@ -6,25 +6,22 @@ matter.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
-from penstock.log.http import HttpLog
 from penstock.pipeline.core.dead_letters import VERSIONS
 from penstock.pipeline.core.triage import Group, Report, report
 from penstock.pipeline.jobs import dead_letters
 from penstock.pipeline.lake.table import SHAPES, Lake
 from penstock.pipeline.lake.writing import append_rows
+from penstock.pipeline.own_topics import log_with_topic, publish_document
 from penstock.pipeline.schemas import TRIAGE_STREAM
 
 if TYPE_CHECKING:
@@ -109,15 +106,6 @@ def add_to_lake(lake: str, found: Report) -> int:
 
 def publish(target: Target, found: Report) -> None:
     """Make it the newest message of the topic `_penstock.triage`, which the console shows."""
-    assert target.endpoint is not None, "a data directory can be read only"
     shown = msgspec.structs.replace(found, groups=found.groups[:PUBLISHED])
-    with closing(HttpLog(target.endpoint, token=target.token, project=target.project)) as log:
+    with log_with_topic(target, TRIAGE_STREAM) as log:
         publish_document(log, TRIAGE_STREAM, msgspec.json.encode(shown))
-
-
-def publish_document(log: HttpLog, topic: str, body: bytes) -> None:
-    """Publish one message to a topic of the pipeline's own, which is made if it is missing."""
-    log.create_topic(topic)
-    write = secrets.token_hex(16)
-    log.stage(write, "0", [pa.record_batch({"value": pa.array([body], pa.binary())})], stream=topic)
-    log.commit(write, ["0"])

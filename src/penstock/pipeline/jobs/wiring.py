@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pa
 from penstock.errors import InvalidArgument
 from penstock.pipeline.lake.table import SHAPES, Lake, local_path
 from penstock.pipeline.lake.writing import append
+from penstock.pipeline.schemas import LEVELS_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +46,10 @@ def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
 
 
 def chosen(events: DataFrame, pattern: str) -> DataFrame:
-    """The events of the streams whose whole name matches."""
-    return events if pattern == ".*" else events.where(F.col("stream").rlike(f"^(?:{pattern})$"))
+    """The events of the streams whose whole name matches, and those with which time passes."""
+    if pattern == ".*":
+        return events
+    return events.where(F.col("stream").rlike(f"^(?:{pattern})$") | (F.col("stream") == LEVELS_STREAM))
 
 
 def where(rows: DataFrame, condition: str, example: str) -> DataFrame:

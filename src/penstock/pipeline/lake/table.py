@@ -66,6 +66,7 @@ SHAPES = {
     "events": Shape(arrow_schema(f"{schemas.EVENTS}, date date"), ("date",), ("offset", "at")),
     "lifecycle": Shape(arrow_schema(f"{schemas.LIFECYCLE}, date date"), ("date",), ("updated_at", "event_offset")),
     "metrics": Shape(arrow_schema(f"{schemas.METRICS}, date date"), ("date",), ("window_start", "window_end")),
+    "levels": Shape(arrow_schema(f"{schemas.LEVELS}, date date"), ("date",), ("window_start", "window_end")),
     "triage": Shape(arrow_schema(f"{schemas.TRIAGE}, date date"), ("date",), ("at", "last_at")),
 }
 

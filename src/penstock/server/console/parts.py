@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -28,7 +28,8 @@ from penstock.router.monitoring.view import RouterView
 from penstock.server.console.audit import Audit
 from penstock.server.console.payloads import Payloads
 from penstock.server.console.requests import Action, Caller, Confirmation, NoParameters, Text, View
-from penstock.server.console.sampler import Sampler
+from penstock.server.console.rows import age
+from penstock.server.console.sampler import QueueRow, Sampler
 from penstock.server.console.tasks import MAX_TASK_BYTES, TaskListing, TaskReader, task_of
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ SHOWN = 200
 METRICS_STREAM = "_penstock.metrics"
 """Where the metrics job of the pipeline publishes its rows."""
 SHOWN_METRICS = 20
+LEVELS_STREAM = "_penstock.levels"
+"""Where the metrics job publishes how full queues were."""
+SHOWN_LEVELS, SHOWN_WINDOWS, MAX_LEVEL_BYTES = 1_000, 60, 16 * 1024 * 1024
 TRIAGE_STREAM = "_penstock.triage"
 """Where `penstock pipeline triage` publishes the groups that it found."""
 LOOKED_AT, MAX_TRIAGE_BYTES = 5, 4 * 1024 * 1024
@@ -250,6 +254,58 @@ class PipelinePage(msgspec.Struct, kw_only=True):
     metrics: list[MetricsLine]
     triages: int
     """How many triages have been published; when it changes, the view `triage` has another one."""
+    windows: int
+    """The same of windows of levels, and the view `levels/history`."""
+
+
+class LevelLine(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How full a queue or subscription is, all of it or one priority; or how busy a pool or a target of the router is."""
+
+    kind: Literal["queue", "subscription", "pool", "target"]
+    name: str
+    priority: int | None = None
+    ready: int = 0
+    in_flight: int = 0
+    delayed: int = 0
+    dead: int = 0
+    oldest_seconds: float | None = None
+    utilisation: float | None = None
+    retries: int = 0
+    """In total, as the next one."""
+    rate_limit_waits: int = 0
+    is_open: bool = False
+
+
+class LevelPage(msgspec.Struct, kw_only=True):
+    """What the metrics job samples: those that are not empty first, at most a thousand of each kind."""
+
+    at: datetime
+    levels: list[LevelLine]
+
+
+class LevelWindow(msgspec.Struct, kw_only=True):
+    """A window of a queue, subscription, pool or target, as the metrics job has published it."""
+
+    window_end: datetime
+    kind: str
+    name: str
+    priority: int | None = None
+    ready: int
+    ready_max: int
+    in_flight: int
+    delayed: int
+    dead: int
+    oldest_age_ms: float | None = None
+    utilisation: float | None = None
+    retries: int
+    rate_limit_waits: int
+    open_ms: float
+
+
+class LevelHistory(msgspec.Struct, kw_only=True):
+    """The last windows, the newest first."""
+
+    windows: list[list[LevelWindow]]
 
 
 class CauseLine(msgspec.Struct, kw_only=True):
@@ -335,6 +391,8 @@ class PartPages:
         views: list[View[Any]] = [
             View("workers", f"{path}/workers", "Workers and what they hold", NoParameters, self.workers, WorkerListing),
             View("pipeline", f"{path}/pipeline", "Readers of the log", NoParameters, self.pipeline, PipelinePage),
+            View("levels", f"{path}/levels", "How full queues and how busy pools are", NoParameters, self.levels, LevelPage),
+            View("history", f"{path}/levels/history", "The same over time", NoParameters, self.history, LevelHistory),
             View("triage", f"{path}/triage", "Causes of dead letters", NoParameters, self.triage, TriagePage),
         ]
         if self._router is not None:
@@ -423,9 +481,46 @@ class PartPages:
                     streams=streams,
                 )
             )
-        metrics, triages = await self._aio.call(self._metrics)
+        metrics, triages, windows = await self._aio.call(self._metrics)
         cursors = sorted(lines, key=lambda line: -line.lag)
-        return PipelinePage(at=to_datetime(now), cursors=cursors, metrics=metrics, triages=triages)
+        return PipelinePage(at=to_datetime(now), cursors=cursors, metrics=metrics, triages=triages, windows=windows)
+
+    async def levels(self, caller: Caller, _: NoParameters) -> LevelPage:
+        """Everything that has a level now."""
+        _check_operator(caller, Verb.READ, "the levels of all queues")
+        await self._sampler.sample_ages()
+        now = self._broker.clock.now()
+        levels: list[LevelLine] = []
+        for is_queue in (True, False):
+            found = self._sampler.queue_rows(caller, work_queues=is_queue)
+            for row in sorted(found, key=lambda row: -row.counters.backlog)[:SHOWN_LEVELS]:
+                levels += _levels_of(row, "queue" if is_queue else "subscription", now)
+        if self._router is not None:
+            snapshot = self._view().snapshot()
+            levels += [
+                LevelLine(
+                    kind="pool",
+                    name=pool.code,
+                    ready=pool.queued,
+                    in_flight=pool.active,
+                    delayed=pool.held,
+                    utilisation=round(pool.active / pool.concurrency, 4),
+                    retries=pool.metrics.transient + pool.metrics.throttled,
+                    rate_limit_waits=pool.metrics.rate_limited,
+                )
+                for pool in snapshot.pools[:SHOWN_LEVELS]
+            ]
+            levels += [
+                LevelLine(kind="target", name=breaker.name, is_open=breaker.state == State.OPEN)
+                for breaker in snapshot.breakers[:SHOWN_LEVELS]
+            ]
+        return LevelPage(at=to_datetime(now), levels=levels)
+
+    async def history(self, caller: Caller, _: NoParameters) -> LevelHistory:
+        """The last windows that the metrics job has published."""
+        _check_operator(caller, Verb.READ, "the levels of all queues")
+        windows = await self._aio.call(self._newest, LEVELS_STREAM, SHOWN_WINDOWS, MAX_LEVEL_BYTES, _decode_levels)
+        return LevelHistory(windows=windows)
 
     async def triage(self, caller: Caller, _: NoParameters) -> TriagePage:
         """The newest triage. The fields of payloads are shown to those who may see payloads."""
@@ -448,12 +543,16 @@ class PartPages:
                     found[name] = to_datetime(at)
         return found
 
-    def _metrics(self) -> tuple[list[MetricsLine], int]:
-        """The newest metrics, and how many triages have been published."""
+    def _metrics(self) -> tuple[list[MetricsLine], int, int]:
+        """The newest metrics, and how many triages and windows of levels have been published."""
         lines = self._newest(METRICS_STREAM, SHOWN_METRICS, SHOWN_METRICS * MAX_TASK_BYTES, _decode_metrics)
-        with suppress(NotFound):
-            return lines, self._log.span(TRIAGE_STREAM).latest
-        return lines, 0
+        return lines, self._published(TRIAGE_STREAM), self._published(LEVELS_STREAM)
+
+    def _published(self, stream: str) -> int:
+        try:
+            return self._log.span(stream).latest
+        except NotFound:
+            return 0
 
     def _newest(self, stream: str, most: int, max_bytes: int, decode: Callable[[bytes], T]) -> list[T]:
         """The newest messages of a stream of the pipeline's own, newest first."""
@@ -643,7 +742,24 @@ class PartPages:
 
 
 _decode_metrics = msgspec.json.Decoder(MetricsLine).decode
+_decode_levels = msgspec.json.Decoder(list[LevelWindow]).decode
 _decode_triage = msgspec.json.Decoder(TriagePage).decode
+
+
+def _levels_of(row: QueueRow, kind: Literal["queue", "subscription"], now: int) -> list[LevelLine]:
+    """The level of a queue, and of each of its priorities that waits."""
+    found, oldest = row.counters, age(row, now)
+    whole = LevelLine(
+        kind=kind,
+        name=row.name,
+        ready=found.ready,
+        in_flight=found.in_flight,
+        delayed=found.delayed,
+        dead=found.dead,
+        oldest_seconds=None if oldest is None else round(oldest, 3),
+        retries=found.failed,
+    )
+    return [whole, *(LevelLine(kind=kind, name=row.name, priority=one, ready=count) for one, count in found.priorities)]
 
 
 def open_breakers(view: RouterView) -> list[str]:

@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { watch } from "../app.js";
+import { sparkBars } from "../chart.js";
 import { command, el, empty, facts, fromQuery, messageLink, path, setText, time, withQuery } from "../dom.js";
 import { count, instant, plural, quote, short, span, visible, words } from "../format.js";
 import { Table } from "../table.js";
@@ -77,14 +78,32 @@ export function mount(main) {
     ],
     none: empty("No triage has been made yet:", command("penstock pipeline triage")),
   });
+  const levels = new Table({
+    label: "Queues, pools and targets over time", key: (row) => `${row.kind} ${row.name} ${row.priority}`,
+    columns: [
+      { label: "Of", kind: "name", phone: "name", show: (row) => visible(row.name) },
+      { label: "Kind", kind: "whole", phone: "state", show: (row) => (row.priority === null ? row.kind : `priority ${row.priority}`) },
+      { label: "Over time", kind: "number", show: (row) => ({ key: `${row.window_end} ${row.trend}`, nodes: () => sparkBars(row.trend, row.kind === "target" ? "time open" : `most ready at a time: ${count(Math.max(...row.trend))}`) }) },
+      { label: "Ready", kind: "number", phone: "figure", show: (row) => count(row.ready) },
+      { label: "In flight", kind: "number", show: (row) => count(row.in_flight) },
+      { label: "Delayed", kind: "number", show: (row) => count(row.delayed) },
+      { label: "Dead", kind: "number", show: (row) => count(row.dead) },
+      { label: "Oldest", kind: "number", phone: "figure", show: (row) => (row.oldest_age_ms === null ? "–" : span(row.oldest_age_ms)) },
+      { label: "Retries", kind: "number", show: (row) => count(row.retries) },
+      { label: "Utilisation", kind: "number", phone: "figure", show: (row) => (row.utilisation === null ? "–" : `${Math.round(row.utilisation * 100)} %`) },
+      { label: "Rate-limit waits", kind: "number", show: (row) => count(row.rate_limit_waits) },
+      { label: "Breaker open", kind: "number", show: (row) => (row.kind === "target" ? span(row.open_ms) : "–") },
+    ],
+    none: empty("The metrics job has sampled nothing yet:", command("penstock pipeline run --lake lake")),
+  });
   const found = el("span", {}), cause = el("div", { class: "column", hidden: true }), crumb = el("p", { class: "crumbs" }, el("a", { href: here({ group: null }) }, "Pipeline"));
   const streamsCard = card("Streams, most behind first", null, streams.node);
   const all = el("div", { class: "column" },
     card("Cursors", "a cursor that holds keeps messages from being removed", cursors.node), streamsCard,
-    card("Why messages died", found, causes.node), card("Latest metrics", null, metrics.node));
+    card("Why messages died", found, causes.node), card("Queues, pools and targets over time", "the last 60 windows; the figures are those of the newest", levels.node), card("Latest metrics", null, metrics.node));
   main.replaceChildren(el("div", { class: "head" }, crumb, el("h1", {}, "Pipeline")), cause, all);
 
-  let triage = null, triages = -1;
+  let triage = null, triages = -1, windows = -1;
   const show = () => {
     const chosen = fromQuery("group");
     cause.hidden = crumb.hidden = !chosen;
@@ -98,6 +117,12 @@ export function mount(main) {
     found.replaceChildren(...(triage.at ? [`${plural(triage.total, "dead letter")} in ${plural(triage.groups.length, "group")}, `, time(instant(triage.at))] : []));
     show();
   };
+  const loadLevels = async (number) => {
+    windows = number;
+    const shown = (await get(["levels", "history"])).windows, keyOf = (row) => `${row.kind} ${row.name} ${row.priority ?? null}`;
+    const past = shown.toReversed().map((rows) => new Map(rows.map((row) => [keyOf(row), row])));
+    levels.update((shown[0] ?? []).map((row) => ({ priority: null, oldest_age_ms: null, utilisation: null, ...row, trend: past.map((rows) => (row.kind === "target" ? rows.get(keyOf(row))?.open_ms : rows.get(keyOf(row))?.ready_max) ?? 0) })));
+  };
   show();
   const unmount = watch("pipeline", {}, (data) => {
     metrics.update(data.metrics);
@@ -105,6 +130,7 @@ export function mount(main) {
     const all = data.cursors.flatMap((cursor) => cursor.streams.map((one) => ({ ...one, cursor: cursor.name })));
     streamsCard.hidden = !all.length;
     streams.update(all.sort((a, b) => b.lag - a.lag).slice(0, 200));
+    if (data.windows !== windows) loadLevels(data.windows).catch(() => { windows = -1; });
     if (data.triages !== triages) load(data.triages).catch((error) => setText(found, error.text ?? error.message));
   });
   return { unmount, query: show };

@@ -97,7 +97,7 @@ class LeaseApi:
 
     async def plan(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.LeasesAsked), self._scope(request)
-        source = _source(scope, fields.source)
+        source = source_of(scope, Verb.CONSUME, fields.source)
         planned = await self._call(
             self._batches.plan,
             _name(scope, request),
@@ -106,7 +106,7 @@ class LeaseApi:
             max_bytes=fields.max_bytes,
             hold_for=int(fields.seconds * SECOND),
             batch=fields.batch,
-            caller=_caller(scope),
+            caller=caller_of(scope, Verb.CONSUME),
         )
         return json_response(_leases(planned, fields, self._broker.clock.now()))
 
@@ -114,7 +114,7 @@ class LeaseApi:
         fields, scope = await requests.asked(request, requests.LeasedMessagesAsked), self._scope(request)
         scope.check(Verb.CONSUME)
         query = _name(scope, request)
-        caller = _caller(scope)
+        caller = caller_of(scope, Verb.CONSUME)
 
         def source() -> tuple[pa.Schema, Rows]:
             from penstock.log import arrow  # noqa: PLC0415  # pyarrow is an extra
@@ -128,7 +128,9 @@ class LeaseApi:
         fields, scope = await requests.asked(request, requests.ExtensionAsked), self._scope(request)
         scope.check(Verb.CONSUME)
         span = int(fields.seconds * SECOND)
-        held = await self._call(self._batches.extend, _name(scope, request), fields.batch, span, caller=_caller(scope))
+        held = await self._call(
+            self._batches.extend, _name(scope, request), fields.batch, span, caller=caller_of(scope, Verb.CONSUME)
+        )
         return json_response(requests.Held(held))
 
     async def settle(self, request: Request) -> web.StreamResponse:
@@ -138,14 +140,16 @@ class LeaseApi:
         if fields.dead:
             await self._keep_letters(query, fields, scope)
         settlement = settlement_of(fields, self._broker.clock.now())
-        done = await self._call(self._batches.settle, query, fields.batch, settlement, caller=_caller(scope))
+        done = await self._call(self._batches.settle, query, fields.batch, settlement, caller=caller_of(scope, Verb.CONSUME))
         return json_response(SettledBatch(done.settled, done.missed, done.carried, done.is_repeat))
 
     async def _keep_letters(self, query: str, fields: requests.SettlementAsked, scope: Scope) -> None:
         """Keep dead letters elsewhere if the source keeps none: they are acked there once they are safe."""
         by_offset = {offset: one for one in fields.dead for offset in one.offsets}
         try:
-            leases = await self._call(self._batches.unkept, query, fields.batch, by_offset.keys(), caller=_caller(scope))
+            leases = await self._call(
+                self._batches.unkept, query, fields.batch, by_offset.keys(), caller=caller_of(scope, Verb.CONSUME)
+            )
         except FailedPrecondition:
             return  # a batch that was settled before: nothing happens to it
         if not leases:
@@ -169,7 +173,9 @@ class LeaseApi:
     async def release(self, request: Request) -> web.StreamResponse:
         scope = self._scope(request)
         scope.check(Verb.CONSUME)
-        return json_response(requests.Held(await self._call(self._batches.release, _name(scope, request), caller=_caller(scope))))
+        return json_response(
+            requests.Held(await self._call(self._batches.release, _name(scope, request), caller=caller_of(scope, Verb.CONSUME)))
+        )
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
@@ -180,19 +186,22 @@ def _name(scope: Scope, request: Request) -> str:
     return scope.stored(requests.word(request, "query"))
 
 
-def _caller(scope: Scope) -> Writer:
-    def may_consume(stored: str) -> bool:
+def caller_of(scope: Scope, verb: Verb) -> Writer:
+    """The caller, who may do this with the streams for which its token has the verb."""
+
+    def may(stored: str) -> bool:
         name = scope.own(stored)
-        return name is not None and scope.may(Verb.CONSUME, name)
+        return name is not None and scope.may(verb, name)
 
-    return Writer(scope.principal.token_id, may_consume)
+    return Writer(scope.principal.token_id, may)
 
 
-def _source(scope: Scope, text: str) -> Source:
+def source_of(scope: Scope, verb: Verb, text: str) -> Source:
+    """The queue or subscription that a request names. PermissionDenied if its caller's token lacks the verb for it."""
     kind, _, name = text.partition(":")
     if kind not in {QUEUE, SUBSCRIPTION} or not name or "/" in name:
         raise InvalidArgument.of("source", text, "queue:NAME for a work queue, or subscription:NAME")
-    scope.principal.check(Verb.CONSUME, scope.project, check_name(name, kind), kind=kind)
+    scope.principal.check(verb, scope.project, check_name(name, kind), kind=kind)
     return Source(kind, scope.stored(name))
 
 

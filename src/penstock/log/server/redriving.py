@@ -11,18 +11,14 @@ from aiohttp import web
 from penstock.access import Verb
 from penstock.broker.broker import Broker
 from penstock.broker.redrives import Letter
-from penstock.errors import InvalidArgument
 from penstock.http.request import Request, json_response
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route
-from penstock.log.leased_batches import Source
-from penstock.log.log import QUEUE, RedriveProgress
+from penstock.log.log import RedriveProgress
 from penstock.log.redrives import Redrives
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route
-from penstock.log.server.leasing import SUBSCRIPTION
+from penstock.log.server.leasing import caller_of, source_of
 from penstock.log.server.scope import Scope
-from penstock.log.writes import Writer
-from penstock.values.message import check_name
 
 MAX_BODY = 1024 * 1024
 _NAME = Parameter("redrive", "The redrive: a name that stays the same when it is repeated.", requests.Word, "path")
@@ -62,32 +58,22 @@ class RedriveApi:
     async def begin(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.RedriveBegun), self._scope(request)
         scope.check(Verb.MANAGE)
-        note = await asyncio.to_thread(self._redrives.begin, _name(scope, request), fields.note, _caller(scope))
+        note = await asyncio.to_thread(self._redrives.begin, _name(scope, request), fields.note, caller_of(scope, Verb.MANAGE))
         return json_response(requests.RedriveBegun(note=note))
 
     async def move(self, request: Request) -> web.StreamResponse:
         fields, scope = await requests.asked(request, requests.LettersAsked), self._scope(request)
         letters = [Letter(*letter) for letter in fields.letters]
-        move = partial(self._redrives.move, _name(scope, request), _source(scope, fields.source), letters, _caller(scope))
+        move = partial(
+            self._redrives.move,
+            _name(scope, request),
+            source_of(scope, Verb.MANAGE, fields.source),
+            letters,
+            caller_of(scope, Verb.MANAGE),
+        )
         found = await asyncio.to_thread(move)
         return json_response(RedriveProgress(found.redriven, found.is_repeat))
 
 
 def _name(scope: Scope, request: Request) -> str:
     return scope.stored(requests.word(request, "redrive"))
-
-
-def _caller(scope: Scope) -> Writer:
-    def may_manage(stored: str) -> bool:
-        name = scope.own(stored)
-        return name is not None and scope.may(Verb.MANAGE, name)
-
-    return Writer(scope.principal.token_id, may_manage)
-
-
-def _source(scope: Scope, text: str) -> Source:
-    kind, _, name = text.partition(":")
-    if kind not in {QUEUE, SUBSCRIPTION} or not name or "/" in name:
-        raise InvalidArgument.of("source", text, "queue:NAME for a work queue, or subscription:NAME")
-    scope.principal.check(Verb.MANAGE, scope.project, check_name(name, kind), kind=kind)
-    return Source(kind, scope.stored(name))

@@ -104,6 +104,7 @@ torture: $(TEST_STAMP) ## kill a broker 1,000 times, Spark's driver 200 times, r
 	PENSTOCK_REDRIVE_KILLS=200 $(PYTEST) --timeout=14400 tests/integration/log/test_redrives.py $(ARGS)
 	PENSTOCK_FIFO_GROUPS=1000 PENSTOCK_FIFO_MESSAGES=200 $(PYTEST) --timeout=14400 tests/integration/router/test_fifo_proof.py $(ARGS)
 	PENSTOCK_RETURNERS=2000 $(PYTEST) --timeout=14400 tests/integration/hub/test_returning.py $(ARGS)
+	PENSTOCK_NODE_KILLS=100 $(PYTEST) --timeout=14400 tests/integration/nodes/test_failover.py -k killed $(ARGS)
 	PENSTOCK_SPARK_KILLS=100 PENSTOCK_ROUTE_KILLS=200 $(PYTEST) --timeout=14400 $(SPARK_KILL_TESTS) $(ARGS)
 
 cover: $(TEST_STAMP) ## run `make test` without Spark, with branch coverage; the report is in htmlcov/

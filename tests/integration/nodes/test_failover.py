@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.hub.client.client import HubClient
 from penstock.log.http import HttpLog
+from penstock.testing.proxy import FaultyProxy
 from penstock.testing.server import ServerProcess
 from tests.ports import free_port
 from tests.postgres_server import PostgresServer, needs_postgres, postgres_server, standby_of
@@ -64,10 +66,11 @@ class Cluster:
         self.nodes: dict[str, ServerProcess] = {}
         self._ports: dict[str, int] = {}
 
-    def add(self, name: str) -> ServerProcess:
+    def add(self, name: str, journal: str | None = None) -> ServerProcess:
         """Start a node; one that was there before gets its port again."""
         port = self._ports.setdefault(name, free_port())
-        node = self.nodes[name] = ServerProcess(journal=self.journal, node=name, port=port, shutdown_seconds=2).start()
+        node = ServerProcess(journal=journal or self.journal, node=name, port=port, shutdown_seconds=2)
+        self.nodes[name] = node.start()
         return node
 
     @property
@@ -151,7 +154,11 @@ def prepare(cluster: Cluster) -> None:
         pubsub.topic("orders").subscription("all").create()
 
 
-def test_the_owner_is_killed_and_another_node_continues(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [2, pytest.param(int(os.environ.get("PENSTOCK_NODE_KILLS", "10")), marks=[pytest.mark.long, pytest.mark.timeout(14_400)])],
+)
+def test_the_owner_is_killed_and_another_node_continues(kills: int, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.add("a")
     second = cluster.add("b")
     eventually(lambda: cluster.owner() == "a", "a owns the log")
@@ -159,8 +166,10 @@ def test_the_owner_is_killed_and_another_node_continues(cluster: Cluster, capsys
     prepare(cluster)
     publisher = Publisher(cluster.servers)
     publisher.start()
-    for victim, heir in (("a", "b"), ("b", "a")):
-        eventually(lambda: len(publisher.confirmed) > 50, "some are confirmed")
+    for number in range(kills):
+        victim, heir = ("a", "b") if number % 2 == 0 else ("b", "a")
+        before = len(publisher.confirmed)
+        eventually(lambda: len(publisher.confirmed) > before + 50, "some are confirmed")  # noqa: B023
         before = len(publisher.confirmed)
         cluster.nodes[victim].kill()
         eventually(lambda: len(publisher.confirmed) > before + 50, "publishing continues")  # noqa: B023
@@ -172,7 +181,7 @@ def test_the_owner_is_killed_and_another_node_continues(cluster: Cluster, capsys
     assert stored(cluster.servers) == publisher.confirmed
     assert main(["nodes", "--server", ",".join(cluster.servers)]) == 0
     out = capsys.readouterr().out
-    assert "owner, epoch 3" in out
+    assert f"owner, epoch {kills + 1}" in out
     assert "standby" in out
 
 
@@ -276,3 +285,23 @@ def test_a_read_node_serves_the_log_of_a_standby_and_relays_the_rest(postgres: P
                 assert [batch.num_rows for batch in log.messages(span, 10, 20)] == [10]
             assert get(reader.url, "/nodes")["lag_seconds"] is not None
         postgres.configure(synchronous_standby_names="")
+
+
+@pytest.mark.long
+def test_an_owner_that_is_cut_off_from_the_database_gives_up(postgres: PostgresServer, cluster: Cluster) -> None:
+    """Its clients still reach it, so it must send them away."""
+    with FaultyProxy("127.0.0.1", postgres.port) as proxy:
+        first = cluster.add("a", cluster.journal.replace(f"127.0.0.1:{postgres.port}", proxy.address))
+        eventually(lambda: cluster.owner() == "a", "a owns the log")
+        cluster.add("b")
+        prepare(cluster)
+        publisher = Publisher(cluster.servers)
+        publisher.start()
+        eventually(lambda: len(publisher.confirmed) > 50, "some are confirmed")
+        proxy.swallow()
+        before = len(publisher.confirmed)
+        eventually(lambda: len(publisher.confirmed) > before + 50, "publishing continues at b")
+        proxy.heal()
+        eventually(lambda: [one["state"] for one in get(first.url, "/nodes")["nodes"]] == ["standby", "owner"], "a stands by")
+        publisher.finish()
+        assert stored(cluster.servers).items() >= publisher.confirmed.items()

@@ -6,6 +6,8 @@ node must be able to report while commits hang.
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -122,6 +124,13 @@ class Members:
             if self._reports:
                 self._query(f"DELETE FROM nodes WHERE log = {LOG} AND node = %s", self._node)
         self.close()
+
+    def cut(self) -> None:
+        """End a question that gets no answer. May be called while another thread asks it."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock import __version__
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
+from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, LogInUse, PenstockError, Unavailable
 from penstock.http.authentication import TokenGate
 from penstock.http.http2_relay import PROTOCOLS
 from penstock.http.limits import HttpLimits
 from penstock.http.monitoring import monitoring_routes
-from penstock.journal.postgres import PostgresJournal
+from penstock.journal.postgres import IDLE_SECONDS, PostgresJournal
 from penstock.server.metrics import LoopLag, process_collector
 from penstock.server.nodes.members import RELAY_KEY, Members, OwnerInfo
 from penstock.server.nodes.relay import Owner, Relay
@@ -50,6 +51,10 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.25
 """How often a node that stands by looks whether the log is free."""
 OWNER_LOOK_SECONDS = 1.0
+ANSWER_SECONDS = 6.0
+"""How long the database may take to answer, a connection included."""
+CUT_OFF = 2 * IDLE_SECONDS * SECOND
+"""After how long without an answer of the database an owner gives up the log: another node may have it."""
 STEP_DOWN_SECONDS = 1.0
 """How long calls may take to finish when nothing can be stored any more."""
 OTHERS = ("grpc", "native", "resp", "rpc")
@@ -79,6 +84,8 @@ class Node:
         self.epoch = 0
         """The newest that is known."""
         self.heard_at = monotonic()
+        self._owned: PostgresJournal | None = None
+        """The journal, while this node owns the log."""
         self._known: OwnerInfo | None = None
         self._relay = Relay(self._owner, self._trust)
         self._standby: Standby | None = None
@@ -128,7 +135,7 @@ class Node:
                 await self._ask(partial(self._members.look, "stopping"))
         try:
             if self.server is not None:
-                await self.server.stop()
+                await self._stop_owner(self.server)
             if self._standby is not None:
                 await self._standby.stop(self.settings.shutdown_seconds)
         finally:
@@ -140,6 +147,15 @@ class Node:
                 await self._ask(self._replica.close)
             self._lag.stop()
             self._thread.shutdown(wait=False)
+
+    async def _stop_owner(self, server: Server) -> None:
+        """Stop the server, also while a commit waits for a standby of PostgreSQL that is missing."""
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.wait([stopping], timeout=self.settings.shutdown_seconds + STEP_DOWN_SECONDS)
+        if not stopping.done() and self._owned is not None:
+            log.warning("the database does not answer: the outcome of the last commit is unknown")
+            self._owned.abandon()
+        await stopping
 
     async def abort(self) -> None:
         """Close the broker at once; calls that run are cut off."""
@@ -159,15 +175,28 @@ class Node:
                 if str(error) != self._trouble:
                     log.warning("%s", error)
                 self._trouble = str(error)
+                self._give_up_if_cut_off()
             else:
                 self._trouble = None
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS if self.state == "standby" else OWNER_LOOK_SECONDS):
                     await self._wake.wait()
 
+    def _give_up_if_cut_off(self) -> None:
+        """End the ownership if neither the writer nor anybody else here gets an answer: clients then go to the next owner."""
+        if self._owned is not None and monotonic() - max(self.heard_at, self._owned.alive_at) > CUT_OFF:
+            log.warning("the database has not answered for %d s", CUT_OFF // SECOND)
+            self._owned.abandon()
+            self._lose()
+
     async def _look(self) -> None:
         assert self._members is not None, "it is set by start"
-        known = await self._ask(partial(self._members.look, self.state))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                known = await self._ask(partial(self._members.look, self.state))
+        except TimeoutError:
+            self._members.cut()
+            raise Unavailable(f"the database has not answered for {ANSWER_SECONDS:g} s") from None
         self.heard_at = monotonic()
         if known is not None and known.epoch > self.epoch:
             self.epoch = known.epoch
@@ -218,7 +247,7 @@ class Node:
             await self._ask(journal.close)
             await self._stand_by()
             raise
-        self.server = server
+        self.server, self._owned = server, journal
         log.info("this node, %s, owns the log now, epoch %d", self._name, journal.epoch)
 
     def _lose(self) -> None:
@@ -229,7 +258,7 @@ class Node:
         """Give up the log that another node owns: end every connection with an error that passes, and stand by."""
         self._is_lost = False
         self._wake.clear()
-        server, self.server = self.server, None
+        server, self.server, self._owned = self.server, None, None
         if server is None:
             return
         log.warning("this node, %s, has lost the log and stands by", self._name)
@@ -331,8 +360,10 @@ class Node:
 
     def _owner(self) -> Owner | None:
         known = self._known
-        # A standby of PostgreSQL knows of no locks.
+        # A standby of PostgreSQL knows of no locks. What was known of this node itself is over.
         if known is None or known.relay_key is None or not (known.is_held or self._replica is not None):
+            return None
+        if known.node == self._name and self.server is None:
             return None
         return Owner(known.epoch, known.address, known.relay_key)
 

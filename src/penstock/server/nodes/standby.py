@@ -14,7 +14,7 @@ from penstock.http.port import HttpServer
 from penstock.http.routes import Route, path_of
 from penstock.http.traffic import Traffic
 from penstock.native.port import NativeEndpoint, discovery_route
-from penstock.server.nodes.relay import Owner, Relay
+from penstock.server.nodes.relay import PREFACE, Owner, Relay
 from penstock.wire.frames import VERSION
 
 BACKLOG = 1024
@@ -82,6 +82,10 @@ class Standby:
         return True if end or len(line) > MAX_HEAD_LINE else None
 
     def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
+        if data.startswith(PREFACE):  # another node takes this one for the owner
+            transport.abort()
+            on_end()
+            return
         is_http1 = not data.startswith(b"PRI ")
         self._relay.take(transport, "http", data, refusal=_unavailable() if is_http1 else b"", on_end=on_end)
 

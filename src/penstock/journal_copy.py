@@ -58,16 +58,22 @@ def _source(place: str) -> Iterator[OwnedJournal]:
     if not is_database(place):
         if not (Path(place) / "FORMAT").is_file():
             raise InvalidArgument.of("source", place, "a data directory, or the address of a database: postgresql://…")
-        if any((Path(place) / STAGED).glob("*/*/*")):
-            hint = "commit or abort the writes; those of a stream are committed by its query when it runs again"
-            raise FailedPrecondition(f"{place!r} holds rows of Spark writes that are not committed", hint=hint)
+        _check_nothing_is_staged(place, is_staged=any((Path(place) / STAGED).glob("*/*/*")))
     journal: OwnedJournal = PostgresJournal(place, node="penstock journal copy") if is_database(place) else SqliteJournal(place)
     try:
+        if isinstance(journal, PostgresJournal):
+            _check_nothing_is_staged(journal.path, is_staged=bool(journal.staged.infos()))
         if journal.event_range() == (0, 0) and not journal.streams():
             raise InvalidArgument.of("source", journal.path, "a log with something in it")
         yield journal
     finally:
         journal.close()
+
+
+def _check_nothing_is_staged(place: str, *, is_staged: bool) -> None:
+    if is_staged:
+        hint = "commit or abort the writes; those of a stream are committed by its query when it runs again"
+        raise FailedPrecondition(f"{place!r} holds rows of Spark writes that are not committed", hint=hint)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ A journal keeps three things: the messages of every stream in chunks, the event 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -52,9 +53,29 @@ class ImmediateJournal(Protocol):
         """Store an event."""
 
 
+class StagedFiles(Protocol):
+    """Copies of the files of Spark writes that wait for their commit. They survive the node. Each call raises Unavailable."""
+
+    def keep(self, name: str, file: Path, info: bytes | None = None) -> None:
+        """Store a file under a name, for the one before, with what is known of it."""
+
+    def infos(self) -> dict[str, bytes | None]:
+        """All names, each with what is known of it."""
+
+    def fetch(self, name: str, file: Path) -> bool:
+        """Write what is stored under a name to a file; False if there is nothing."""
+
+    def drop(self, folder: str) -> None:
+        """Remove everything whose name is in a folder."""
+
+
 @runtime_checkable
 class RemoteJournal(Protocol):
     """One more ability, of a journal whose database can be lost in the middle of a commit."""
+
+    @property
+    def staged(self) -> StagedFiles:
+        """What is staged for Spark writes."""
 
     alive_at: int
     """When the database last answered, on the monotonic clock."""

@@ -61,6 +61,7 @@ from penstock.journal.postgres_connection import (
     number_array,
 )
 from penstock.journal.postgres_reader import PostgresReader
+from penstock.journal.postgres_staged import PostgresStaged
 from penstock.journal.sql_reader import STREAM_BITS, Row, checksum, removed_until
 
 log = logging.getLogger("penstock.broker")
@@ -317,8 +318,13 @@ class PostgresJournal(PostgresReader):
     def remove_all(self) -> None:
         """Remove what was taken, after an error."""
         with self._writing() as session:
-            for table in ("chunks", "events", "meta", "checkpoints", "files"):
+            for table in ("chunks", "events", "meta", "checkpoints", "files", "staged"):
                 session.execute(f"DELETE FROM {table} WHERE log = $1::int", self.number)
+
+    @property
+    def staged(self) -> PostgresStaged:
+        """What is staged for Spark writes."""
+        return PostgresStaged(self)
 
     @property
     def trouble(self) -> str | None:

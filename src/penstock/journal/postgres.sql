@@ -82,3 +82,15 @@ CREATE TABLE files (
     body bytea NOT NULL,
     PRIMARY KEY (log, name)
 );
+
+-- Rows of Spark writes that wait for their commit, in pieces: name is that of a file under `staged` in a data directory. info is
+-- what is known of a part, in its first piece.
+CREATE TABLE staged (
+    log int NOT NULL,
+    name text NOT NULL,
+    piece int NOT NULL,
+    info bytea,
+    body bytea NOT NULL,
+    PRIMARY KEY (log, name, piece)
+);
+ALTER TABLE staged ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
 import shutil
 import threading
@@ -35,10 +36,13 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.journal.directory import make_directory, replace_file, sync_directory
+from penstock.journal.journal import StagedFiles
 from penstock.log.write_ledger import STAGED_FOR
 
 if TYPE_CHECKING:
     from penstock.log.arrow_rows import Target
+
+log = logging.getLogger("penstock.log")
 
 MEBIBYTE = 1024 * 1024
 _END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -114,8 +118,10 @@ class _Write:
 class Staging:
     """The directory of what is staged. Writes are named `NAME`, or `PROJECT/NAME`. Safe for several threads."""
 
-    def __init__(self, root: Path, limits: StagingLimits | None = None) -> None:
+    def __init__(self, root: Path, limits: StagingLimits | None = None, copies: StagedFiles | None = None) -> None:
         self.root = root
+        self._copies = copies
+        """Copies of the files that outlive this node; its own are then fetched when they are needed."""
         self.limits = limits or StagingLimits()
         self._lock = threading.Lock()
         self._writes: dict[str, _Write] = {}
@@ -211,6 +217,11 @@ class Staging:
             gone = self._writes.pop(write, None)
             if gone is not None:
                 self._bytes -= sum(info.bytes for info in gone.parts.values())
+            if self._copies is not None and gone is not None:
+                try:
+                    self._copies.drop(self._name(directory))
+                except Unavailable as error:
+                    log.warning("what was staged for %r stays in the database for now: %s", write, error)
             # Out of the way at once, so that what is staged from now on under the same name is not removed with it.
             aside = directory.with_name(f".{directory.name}.{next(self._numbers)}")
             try:
@@ -224,6 +235,8 @@ class Staging:
     def is_whole(self, write: str, part: str) -> bool:
         """Whether a part that is known is also on disk, as long as it was."""
         info = self.parts(write).get(part)
+        if info is not None:
+            self._fetch(self.path(write, part))
         try:
             return info is not None and self.path(write, part).stat().st_size > info.bytes
         except OSError:
@@ -236,13 +249,36 @@ class Staging:
             make_directory(self.root, 0o700)
             make_directory(directory, 0o700)
             replace_file(directory / _MANIFEST, msgspec.msgpack.encode(manifest))
+        self.copy(directory / _MANIFEST)
 
     def manifest(self, write: str) -> Manifest:
         path = self.directory(write) / _MANIFEST
+        self._fetch(path)
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
         except (OSError, msgspec.MsgspecError) as error:
             raise CorruptLog(str(self.root), f"the staged write {write!r}", str(error)) from error
+
+    def copy(self, file: Path, place: Path | None = None, info: PartInfo | None = None) -> None:
+        """Store a copy of a file, which is at `place` or will be."""
+        if self._copies is not None:
+            self._copies.keep(self._name(place or file), file, None if info is None else msgspec.msgpack.encode(info))
+
+    def local_path(self, write: str, part: str) -> Path:
+        """The file of a part, which is there to be read."""
+        path = self.path(write, part)
+        self._fetch(path)
+        return path
+
+    def _fetch(self, path: Path) -> None:
+        """Have a file here if there is a copy of it."""
+        if self._copies is not None and not path.exists():
+            with _disk(path):
+                make_directory(path.parent, 0o700)
+                self._copies.fetch(self._name(path), path)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
 
     def path(self, write: str, part: str) -> Path:
         return self.directory(write) / f"{part}{_PART}"
@@ -301,6 +337,15 @@ class Staging:
 
     def _load(self) -> None:
         """Find what was staged before, and remove what was only coming in or already going."""
+        if self._copies is not None:
+            for name, stored in self._copies.infos().items():
+                project, write, file = name.split("/")
+                known = self._writes.setdefault(write if project == "_" else f"{project}/{write}", _Write())
+                if stored is not None:
+                    info = msgspec.msgpack.decode(stored, type=PartInfo)
+                    known.enter(file.removesuffix(_PART), info)
+                    self._bytes += info.bytes
+            return
         if not self.root.is_dir():
             return
         for directory in [*self.root.glob("*/*/")]:
@@ -363,6 +408,7 @@ class Upload:
                     limit = self._staging.limits.max_part_bytes
                     found = staged_part.check_part(self._coming, find, now, stream=stream, rules=rules, limit=limit)
                     info = self._finished(*found, now, stream)
+                self._staging.copy(self._coming, self._staging.path(self.name, self._part), info)
                 self._staging.enter(self.name, self._part, self._coming, info)
             except FileNotFoundError:
                 raise FailedPrecondition(f"write {self.name!r} was aborted or committed while this part came in") from None

@@ -87,8 +87,8 @@ class CommitResult(NamedTuple):
 class Writes:
     """All writes of a broker. Names of writes and queries are `NAME`, or `PROJECT/NAME`. Close it before the broker.
 
-    Without a data directory what is staged lives in a temporary one, as long as this does: a query whose parts are lost with a
-    node stages them again.
+    Without a data directory what is staged lives in a temporary one, as long as this does; with a journal in a database, which
+    keeps a copy, for longer.
     """
 
     def __init__(self, broker: Broker, *, limits: StagingLimits | None = None) -> None:
@@ -97,7 +97,8 @@ class Writes:
         is_local = broker.is_durable and not isinstance(broker.journal, RemoteJournal)
         path: str | None = getattr(broker.journal, "path", None) if is_local else None
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
-        self.staging = Staging(self._temporary or Path(path or "") / "staged", limits)
+        copies = broker.journal.staged if isinstance(broker.journal, RemoteJournal) else None
+        self.staging = Staging(self._temporary or Path(path or "") / "staged", limits, copies)
         # One query has one of them, so that its commits come one after the other; that others wait too now and then is no harm.
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._lock = threading.Lock()
@@ -287,7 +288,7 @@ class Writes:
         manifest = self.staging.manifest(write)
         found = {name: find_stream(self._broker, number) for name, number in manifest.streams.items()}
         targets = {name: target(self._broker, stream) if stream is not None else None for name, stream in found.items()}
-        parts = [(self.staging.path(write, part.part), part.rows, part.stream) for part in manifest.parts]
+        parts = [(self.staging.local_path(write, part.part), part.rows, part.stream) for part in manifest.parts]
         coming: PendingPublish | None = None
         skipped = state.turns
         try:

@@ -17,13 +17,27 @@ from pathlib import Path
 from benchmarks.load import STREAM
 from benchmarks.row import Benchmark, Row, Run, in_fresh_process, paired_ratio, payloads, spread
 from benchmarks.server import goal
-from penstock import Message, MessageQueue
+from penstock import Message, MessageQueue, NewMessage, QueueManager
 from penstock.pipeline.lake.table import Lake
 from penstock.sync import PubSub, Topic
 from penstock.testing.server import ServerProcess
 
 READ_REACH, PATH_REACH, WRITE_REACH, PUBLISH_REACH = 0.7, 0.8, 0.5, 0.7
 FLAT = 1.25
+BURIED = 100
+"""How many dead letters have the same error."""
+CAUSES = (
+    "connect to db{}.internal:5432 timed out after 30 s",
+    "KeyError: 'field_{}'",
+    "deadlock detected: process {} waits",
+    "https://shop.example/orders/{}: status 404",
+    "https://shop.example/orders/{}: status 503",
+    "[Errno 111] Connection refused: 10.0.0.1:{}",
+    "mailbox {} is full",
+    'template "t-{}" has no language',
+    "ValueError: bad date 2026-01-01T00:00:{}",
+    "order {} has no customer",
+)
 STREAMS = 300
 SECOND = 1_000_000
 
@@ -230,6 +244,21 @@ def flat(run: Run) -> Iterator[Row]:
     )
 
 
+def triage(run: Run) -> Iterator[Row]:
+    count = run.of(1_000_000, 100_000)
+    directory = run.directory("spark")
+    with QueueManager(data_dir=directory) as queues:
+        queues.create("orders", dead_letter_max_size=count, max_depth=count)
+        for number in range(count // BURIED):
+            queues.publish_many("orders", [NewMessage({"order": number, "amount": one, "to": "ann"}) for one in range(BURIED)])
+            ids = [message.message_id for message in queues.consume_many("orders", max_messages=BURIED)]
+            queues.nack_many("orders", ids, requeue=False, error=CAUSES[number % len(CAUSES)].format(number))
+    with ServerProcess(directory) as server:
+        found = load("triage", server.url, run.of(3, 1))
+    note = f"{found['groups'][0]:.0f} groups of {len(CAUSES)} causes, each with {count // BURIED // len(CAUSES):,} texts"
+    yield goal("spark-triage", f"triage of {count:,} dead letters", found["seconds"], "s", 60, at_most=True, note=note)
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "spark-read": read,
     "spark-write": write,
@@ -237,4 +266,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spark-plan": planning,
     "spark-publish": publishing,
     "spark-flat": flat,
+    "spark-triage": triage,
 }

@@ -19,7 +19,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.load import STREAM
 from benchmarks.row import PAYLOAD, alternate, payloads
 from penstock import Message, MessageQueue
+from penstock.clock import SystemClock
 from penstock.log.arrow import MESSAGES as ARROW_MESSAGES
+from penstock.pipeline.job import Target
+from penstock.pipeline.jobs import triage as triage_job
 from penstock.pipeline.schemas import MESSAGES
 from penstock.pipeline.session import session
 
@@ -168,6 +171,17 @@ def plan(url: str, batches: int, where: Path) -> Figures:
     }
 
 
+def triage(url: str, turns: int) -> Figures:
+    """Seconds of a triage of all dead letters, with nothing of Spark's start, and how many groups it finds."""
+    spark, seconds, groups = started(), list[float](), list[float]()
+    for _ in range(turns):
+        start = time.perf_counter()
+        found = triage_job.run(spark, Target(endpoint=url), triage_job.Triage(), SystemClock().now())
+        seconds.append(time.perf_counter() - start)
+        groups.append(len(found.groups))
+    return {"seconds": seconds, "groups": groups}
+
+
 def forever(url: str) -> None:
     """Read a stream at full speed again and again, until whoever asked for it goes away."""
     spark = started()
@@ -192,6 +206,8 @@ def main(kind: str, *arguments: str) -> None:
                 found = sizes(arguments[0], [int(each) for each in arguments[1:]])
             case "plan":
                 found = plan(arguments[0], int(arguments[1]), where)
+            case "triage":
+                found = triage(arguments[0], int(arguments[1]))
             case _:
                 forever(arguments[0])
                 return

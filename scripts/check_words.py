@@ -48,6 +48,9 @@ PATTERNS = tuple(
         (r"\bbears?\b(?! in)", "'carries', 'has', 'tolerates'"),
         (r"\bhand(?:s|ed|ing)? out\b", "'deliver'"),
         (r"\bto anybody\b", "name the noun, or leave it out"),
+        (r"\bmade again\b", "'created again', 'repeated', 'renewed'"),
+        (r"\bby this very\b|\bas may be\b", "'by exactly this', 'as possible'"),
+        (r"\b(?:has|have) said who\b", "'is authenticated'"),
     )
 )
 

@@ -329,7 +329,7 @@ class HttpLog:
         return _decoded(self._answer(method, path + self._project, body, {"Content-Type": "application/json"}), kind)
 
     def _delete(self, path: str) -> None:
-        with suppress(NotFound):  # perhaps by this very call, whose answer was lost
+        with suppress(NotFound):  # perhaps by this same call, whose answer was lost
             self._answer("DELETE", path + self._project, None, {})
 
     def _answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:

@@ -1,1 +1,1 @@
-"""The server: a broker with every API in front of it, its settings and its logging."""
+"""The server: a broker with all APIs, its settings and its logging."""

@@ -1,4 +1,4 @@
-"""How a server's log looks: one line an event, for people or, as JSON, for programs. No payload and no token ever gets here."""
+"""The format of a server's log: one line for each event, as text or JSON. It never contains payloads or tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line. Programs that read it may be anywhere, so times are UTC."""
+    """One JSON object for each line. Programs that read it may be anywhere, so times are UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
@@ -33,5 +33,5 @@ def set_up_logs(level: str, form: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # It warns of every handshake with a subprotocol that is not spoken: any client could fill the log.
+    # It warns about every handshake with an unknown subprotocol: any client could fill the log.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)

@@ -37,17 +37,17 @@ _PROC = Path("/proc/self")
 
 SLICE = 16
 YIELD_SECONDS = 0.0005
-"""After each slice the collecting thread stands aside, or the event loop would wait for the interpreter again and again."""
+"""The pause of the collecting thread after each slice, so that the event loop gets the interpreter."""
 
 _HEALTHY = Metric("penstock_journal_healthy", "gauge", "1 while the journal can write, 0 while it cannot.")
 OLDEST = "oldest_age_seconds"
 
 MAX_SERIES = 1_000
-"""How many topics, subscriptions and queues have series of their own."""
+"""The limit of topics, subscriptions and queues with series of their own."""
 
 
 class LoopLag:
-    """Measures how late a timer of the event loop comes. Start it on the loop; `worst` may be asked for in any thread."""
+    """Measures how late timers of the event loop fire. Start it in the loop; `worst` can be called in any thread."""
 
     INTERVAL_SECONDS = 0.25
 
@@ -56,7 +56,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Measure from now on, until `stop`."""
+        """Start measuring."""
         loop = asyncio.get_running_loop()
 
         def tick(due: float) -> None:
@@ -68,19 +68,19 @@ class LoopLag:
             tick(loop.time())
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def worst(self) -> float:
-        """The longest lag since this was last asked, in seconds."""
+        """The largest lag since the last call, in seconds."""
         worst, self._worst = self._worst, 0.0
         return worst
 
 
 def process_collector(*, version: str, lag: LoopLag | None = None, clock: Clock | None = None) -> Collector:
-    """The numbers of this process, from now on."""
+    """The metrics of this process."""
     started = (clock or SystemClock()).now() / SECOND
 
     def collect() -> Iterator[Sample]:
@@ -201,7 +201,7 @@ def _samples(
         if position <= max_series:
             for (metric, _, _), value in zip(family.rows, values, strict=True):
                 yield Sample(metric, labels, value)
-        # Projects are as many as callers please, too: those beyond the limit share one sum, which has no project.
+        # Callers choose the number of projects, too: those beyond the limit share one sum, without a project.
         project = labels[0] if labels[0] in totals or len(totals) < max_series else ""
         totals.setdefault(project, _Totals(family)).add(values)
         if position % SLICE == 0:

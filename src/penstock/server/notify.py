@@ -1,4 +1,4 @@
-"""What systemd learns of a service with `Type=notify`: that it serves, that it stops, and that its event loop is alive.
+"""Notifications to systemd for `Type=notify`: the server is ready, it stops, its event loop is alive.
 
 The protocol is that of sd_notify(3): lines of NAME=value in one datagram to the socket that NOTIFY_SOCKET names.
 """
@@ -17,10 +17,10 @@ SECOND_USEC = 1_000_000
 
 
 class Supervisor:
-    """systemd, if it started this process and asks for notifications; else nobody, and every call does nothing."""
+    """systemd, if it started this process and expects notifications; otherwise every call does nothing."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Take what systemd gave this process out of the environment, so that no child answers in its place."""
+        """Remove systemd's variables from the environment, so that no child process answers for this one."""
         self._path = environ.pop("NOTIFY_SOCKET", "")
         limit, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         is_ours = process in {"", str(os.getpid())}
@@ -29,7 +29,7 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
 
     def ready(self, status: str) -> None:
-        """Report that it serves, and from now on that the event loop is alive."""
+        """Report that it is ready, and from now on that the event loop is alive."""
         self._send(f"READY=1\nSTATUS={status}\n")
         if self._interval:
             self._beat(asyncio.get_running_loop())
@@ -51,7 +51,7 @@ class Supervisor:
     def _send(self, message: str) -> None:
         if not self._path:
             return
-        # An abstract socket is written with @ in place of the NUL.
+        # An abstract socket has @ in place of NUL.
         address = "\0" + self._path[1:] if self._path.startswith("@") else self._path
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:

@@ -318,7 +318,7 @@ class Delivery(StreamConsumer):
                 pass  # a topic that was deleted: the feed wakes it when there is another
             case NotFound():
                 log.warning(
-                    "the durable subscription %r is gone with what was in it; it is made again within a minute", self.name
+                    "the durable subscription %r is gone with what was in it; it is created again within a minute", self.name
                 )
             case _:
                 log.error("the durable subscription %r cannot be read, will try again: %s", self.name, why(error))
@@ -370,7 +370,7 @@ class RetainedSubscription:
             delivery.close()
 
     def wake(self) -> None:
-        """Look, soon: what it reads from was made again."""
+        """Look, soon: what it reads from was created again."""
         for delivery in self.deliveries:
             delivery.wake()
 

@@ -35,7 +35,7 @@ TURN = 256
 
 
 def is_own(topic: str) -> bool:
-    """Whether a topic of the broker is the hub's own: made by it, kept as long as it says, made again when it is deleted."""
+    """Whether a topic of the broker is the hub's own: made by it, kept as long as it says, created again when it is deleted."""
     return topic == OWN or topic.startswith(f"{OWN}.")
 
 
@@ -219,7 +219,7 @@ class BrokerTopicLogs:
             if all(other.pattern != kept.pattern for other in others):  # else it has another log yet
                 self._expired(kept.address, kept.pattern)
         elif binding is not None and self._durable.is_left_behind(kept):
-            # Its topic was made again while nobody followed it, or it could not be made again when that was noticed.
+            # Its topic was created again while nobody followed it, or it could not be created again when that was noticed.
             await self._aio.call(self._durable.make, kept, binding, 0)
 
     def _end(self, address: str, pattern: str) -> None:
@@ -306,4 +306,4 @@ class BrokerTopicLogs:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("a topic of the hub could not be made again: %s", why(error))
+            log.error("a topic of the hub could not be created again: %s", why(error))

@@ -415,7 +415,7 @@ class HubLink:
         except TimeoutError:
             return f"nothing came from the hub for {self._timeout:g} s"
         except PenstockError as error:
-            return str(error)  # a registration that ran out, say: it is made again on the next connection
+            return str(error)  # a registration that ran out, say: it is renewed on the next connection
 
     async def _greet(self, token: str | None) -> tuple[Connected, Registered]:
         connected = await self.ask_now(Connect(jwt=token, resume=self._session_id), Connected)

@@ -1,7 +1,7 @@
 """Positions in many streams: where a read begins, how far it may go, and what was lost on the way.
 
 As Spark keeps them in a checkpoint: `{"orders": [7, 120]}` is offset 120 of the stream whose number is 7. A stream that was
-deleted and made again has another number, so that nobody takes the new one's offsets for the old one's. The event log is a
+deleted and created again has another number, so that nobody takes the new one's offsets for the old one's. The event log is a
 stream here.
 
 A batch reads what lies between two positions, and nothing else: the same positions, the same rows. A stream that the first of
@@ -240,6 +240,6 @@ def pending(archived: Mapping[str, Position], ends: Mapping[str, Position]) -> O
 
 
 def floor(archived: Mapping[str, Position], stream: str, number: int) -> int:
-    """The first offset of a stream that is not archived yet; 0 for one that is new or was made again."""
+    """The first offset of a stream that is not archived yet; 0 for one that is new or was created again."""
     before = archived.get(stream)
     return before.offset if before is not None and before.number == number else 0

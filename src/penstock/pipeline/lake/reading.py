@@ -45,7 +45,7 @@ class LakeLog:
         self._looked_at: int | None = None
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What there is in either. Of a stream that was made again since, the archive is of another one."""
+        """What there is in either. Of a stream that was created again since, the archive is of another one."""
         archived = self._look()
         if self._live is not None:
             live = self._live.spans(names, pattern)

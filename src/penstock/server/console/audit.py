@@ -1,4 +1,4 @@
-"""Who did what cannot be undone: a record in the event log, which is kept, traced and read like every other event."""
+"""The audit log: a record in the event log for each action that cannot be undone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Audit:
         self._aio, self._projects = aio, projects
 
     async def record(self, caller: Caller, action: str, name: str, affected: int) -> None:
-        """Write down that a caller did this to a resource of their project, and to how many messages. Durable on return."""
+        """Record an action of a caller on a resource of their project, and the number of messages. Durable on return."""
         broker = self._aio.broker
         resource = self._projects.scoped(caller.project, name)
         broker.record([Audited(broker.clock.now(), caller.principal.token_id, action, resource, affected)])

@@ -40,7 +40,7 @@ class TokenInfo(msgspec.Struct):
 
 
 class Parts(msgspec.Struct):
-    """What this server has beside the broker."""
+    """The parts of this server beside the broker."""
 
     router: bool
     hub: bool
@@ -48,7 +48,7 @@ class Parts(msgspec.Struct):
 
 
 class Session(msgspec.Struct, kw_only=True):
-    """The caller, what they may do, and what there is."""
+    """The caller, their permissions, and the parts of this server."""
 
     version: str
     now: datetime
@@ -67,7 +67,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 class Console:
-    """The console. Make it inside the running loop; `start` it when the broker is open, and `stop` it before that is closed."""
+    """The console. Create it inside the running loop; `start` it when the broker is open, and `stop` it before that is closed."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Console:
 
     @property
     def home(self) -> Handler:
-        """What answers browsers at `/`."""
+        """The handler for browsers at `/`."""
         return self._files.shell
 
     def routes(self) -> list[Route]:
@@ -138,11 +138,11 @@ class Console:
         ]
 
     def start(self) -> None:
-        """Keep the totals from now on."""
+        """Start sampling the totals."""
         self._sampler.start()
 
     def stop(self) -> None:
-        """Sample and send nothing more. Safe to call twice."""
+        """Stop sampling and sending. Can be called twice."""
         self._dead.stop()
         self._sampler.stop()
         self._live.stop()

@@ -1,6 +1,6 @@
 """The page of dead letters: groups of all queues, a selection that is frozen when it is previewed, and jobs that redrive it.
 
-Groups are made again only for queues whose list has changed. A job belongs to the server: it continues when the page is closed,
+Groups are rebuilt only for queues whose list has changed. A job belongs to the server: it continues when the page is closed,
 and every console sees it.
 """
 

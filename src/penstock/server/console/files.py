@@ -19,7 +19,7 @@ FOLDER = "static"
 SHELL = "index.html"
 TAGS = ("console",)
 DEPTH = 4
-"""How many segments a page's address has at the most, below `/console`."""
+"""The maximum number of segments of a page's address below `/console`."""
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -41,7 +41,7 @@ _BINARY = {"type": "string", "format": "binary"}
 
 
 class File(NamedTuple):
-    """One file, as it is sent."""
+    """A file with its headers."""
 
     body: bytes
     content_type: str
@@ -56,7 +56,7 @@ class Files:
         self._files = dict(_files(folder, "", depth=2))
 
     def routes(self) -> list[Route]:
-        """Where they are: files under `/console/static`, and the shell at the address of every page."""
+        """The routes: files under `/console/static`, and the shell at the address of every page."""
         page = {200: Reply("The page.", {"type": "string"}, "text/html"), 304: Reply("It has not changed.")}
         file = {200: Reply("The file.", _BINARY, "application/octet-stream"), 304: Reply("It has not changed.")}
         shell = Operation("The console", "A page for browsers, which asks for a token if one is needed.", TAGS, replies=page)
@@ -71,7 +71,7 @@ class Files:
         ]
 
     async def shell(self, request: Request) -> web.StreamResponse:
-        """The page in which everything happens; its script looks at the address."""
+        """The page that loads everything else; its script reads the address."""
         first = request.match_info.get("part0")
         if first in {"api", FOLDER, "live"}:
             raise Refusal(404, "no such path", reason="no_such_path", hint="GET /docs lists every operation")

@@ -4,7 +4,7 @@
     server: {"type": "welcome", "session": …}, then {"type": "snapshot", "view", "key", "at", "pulse", "data"}, or
             {"type": "error", "view", "key", "error"}
 
-Every question is answered once in a tick for all who watch the same with the same rights, and encoded once. A client that reads
+Every query is answered and encoded once in a tick for all clients that watch the same with the same rights. A client that reads
 slowly skips what it could not take; nothing is kept for it.
 """
 
@@ -38,7 +38,7 @@ HELLO_SECONDS = 10.0
 MAX_FRAME_BYTES = 64 * 1024
 MAX_KEY = 200
 MAX_CONNECTIONS = 200
-"""How many consoles may be open: each of them may watch something else."""
+"""The maximum number of open consoles: each may watch something else."""
 UNREADABLE_FRAME, UNAUTHORIZED, FORBIDDEN, TRY_LATER = 4400, 4401, 4403, 1013
 
 ABOUT = __doc__ or ""
@@ -71,7 +71,7 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Watch:
-    """What a client watches. Equal ones are answered together."""
+    """What a client watches. Equal ones share an answer."""
 
     __slots__ = ("caller", "identity", "key", "parameters", "scope", "view")
 
@@ -79,7 +79,7 @@ class Watch:
         self.view, self.key, self.parameters, self.caller = view, key, parameters, caller
         self.scope = caller.scope
         self.identity = (view.name, key, parameters, self.scope)
-        """What the frame depends on."""
+        """The key of the frame's content."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -88,7 +88,7 @@ _decode = msgspec.json.Decoder(Watching).decode
 
 
 class Live:
-    """All open consoles. All methods belong to the event loop."""
+    """All open consoles. Call all methods in the event loop."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Live:
         self._task: asyncio.Task[None] | None = None
 
     def route(self) -> Route:
-        """Where they connect. The token is in the first frame: browsers cannot send a header along."""
+        """The route of the WebSocket. The token is in the first frame: browsers cannot send a header."""
         return Route(
             "GET",
             "/console/live",
@@ -115,7 +115,7 @@ class Live:
         )
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -138,7 +138,7 @@ class Live:
         return channel
 
     async def _enter(self, request: Request, socket: _Socket) -> Caller | None:
-        """Let a client in by its first frame; None when it is not."""
+        """Admit a client by its first frame; None if it is refused."""
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await socket.channel.receive()
@@ -161,7 +161,7 @@ class Live:
         except PenstockError as error:
             await socket.refuse(error, UNAUTHORIZED if isinstance(error, Unauthenticated) else UNREADABLE_FRAME)
         else:
-            if len(self._sockets) >= MAX_CONNECTIONS:  # many may have connected before the first of them was let in
+            if len(self._sockets) >= MAX_CONNECTIONS:  # several may have connected before the first of them was admitted
                 await socket.refuse(_too_many(), TRY_LATER)
                 return None
             self._sockets.add(socket)
@@ -250,7 +250,7 @@ class Live:
                     pulses[watch.scope] = pulse
             at = to_datetime(self._now())
             return _encode(Frame(type="snapshot", view=watch.view.name, key=watch.key, at=at, pulse=pulse, data=data))
-        except Exception as error:  # one page that fails must not stop the others; a PenstockError is shown as it is
+        except Exception as error:  # a failing page must not stop the others; a PenstockError is shown as it is
             if not isinstance(error, PenstockError | Refusal):
                 log.exception("the view %s of the console failed", watch.view.name)
             return _encode(_failed(error, watch.view.name, watch.key))
@@ -270,15 +270,15 @@ class _Socket:
 
     @property
     def is_free(self) -> bool:
-        """Whether the last frame is on its way; a client that does not read skips frames."""
+        """Whether the last frame was sent; a client that does not read skips frames."""
         return self._frame is None
 
     def start(self) -> None:
-        """Send what is offered from now on."""
+        """Start sending offered frames."""
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         if self._writer is not None:
             self._writer.cancel()
 
@@ -288,18 +288,18 @@ class _Socket:
             self.admission.check()
 
     def expel(self, error: PenstockError, code: int) -> None:
-        """Say why, and close, without waiting: the client may not read, and the other consoles continue."""
+        """Close with the reason, without waiting: the client may not read, and the other consoles continue."""
         if self._farewell is None:
             self.stop()
             self._farewell = asyncio.get_running_loop().create_task(self.refuse(error, code))
 
     def offer(self, frame: bytes) -> None:
-        """Send this instead of what still waits."""
+        """Send this in place of a frame that still waits."""
         self._frame = frame
         self._filled.set()
 
     async def refuse(self, error: PenstockError | Refusal, code: int) -> None:
-        """Say why, and close."""
+        """Close with the reason."""
         with suppress(ConnectionError):
             await self.channel.send_str(_encode(_failed(error, None, None)).decode())
             await self.channel.close(code=code, message=error.reason.encode())

@@ -1,1 +1,1 @@
-"""What the console computes, pure: rates, rows, sentences, groups, and the life of a message."""
+"""The computations of the console, pure: rates, rows, sentences, groups, and the life of a message."""

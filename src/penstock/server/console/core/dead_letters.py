@@ -1,4 +1,4 @@
-"""Dead letters in groups: those of a queue that died of the same, whatever ids and numbers their errors name."""
+"""Groups of dead letters: those of a queue with the same error, whatever ids and numbers it contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from penstock.durations import SECOND
 
 MAX_ERROR = 300
-"""How much of an error its signature is made of."""
+"""Characters of an error that its signature uses."""
 HOURS = 24
 HOUR = 3_600 * SECOND
 NEWEST = 3
@@ -24,14 +24,14 @@ _REPEATED = re.compile(r"…(?:[\s,;:]*…)+")
 
 @lru_cache(maxsize=4096)
 def signature(error: str) -> str:
-    """An error without what differs from message to message: quoted text, and words with digits in them."""
+    """An error without the parts that differ between messages: quoted text, and words with digits."""
     shown = _WORD.sub("…", _QUOTED.sub("…", error[:MAX_ERROR]))
     return " ".join(_REPEATED.sub("…", shown).split())
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter, as far as it need not be read from the log."""
+    """The parts of a dead letter that need no read of the log."""
 
     offset: int
     publish_at: int
@@ -57,11 +57,11 @@ class Group:
 
     @property
     def id(self) -> str:
-        """A name of it within its queue."""
+        """An identifier of the group within its queue."""
         return group_id(self.reason, self.signature)
 
     def trend(self, now: int) -> list[int]:
-        """How many died in each of the last hours, the oldest first."""
+        """How many died in each of the last hours, oldest first."""
         this = now // HOUR
         return [self.hours[hour] for hour in range(this - HOURS + 1, this + 1)]
 
@@ -77,7 +77,7 @@ def of_letter(letter: Letter) -> tuple[str, str]:
 
 
 def grouped(letters: Iterable[Letter], moved: Container[int] = ()) -> list[Group]:
-    """Letters, oldest first, in groups; the group that grew last is first. `moved` are offsets that were redriven before."""
+    """Letters, oldest first, in groups; the most recently grown group first. `moved` are offsets that were redriven before."""
     groups: dict[tuple[str, str], Group] = {}
     for letter in letters:
         key = of_letter(letter)
@@ -97,7 +97,7 @@ def grouped(letters: Iterable[Letter], moved: Container[int] = ()) -> list[Group
 
 
 FIRST = 20
-"""How many of a redrive are watched: if more than half of them die again, it stops."""
+"""The first letters of a redrive that are watched: if more than half of them die again, it stops."""
 
 
 def fails_again(dead_of_first: int, moved: int) -> bool:

@@ -16,7 +16,7 @@ from penstock.wire.results import TraceEvent
 LaneState = Literal["waiting", "leased", "delayed", "paused", "dead", "done", "gone", "unknown"]
 SegmentKind = Literal["waiting", "leased", "delayed", "dead"]
 MIN_FOLD = 3
-"""How many of the same in a row are folded."""
+"""Equal events in a row that are folded."""
 
 _RETURNED = frozenset({"nacked", "expired", "released"})
 _ENDS = frozenset({"acked", "dropped", "evicted", "purged"})
@@ -31,7 +31,7 @@ _LEVELS: dict[LaneState, str] = {
     "unknown": "warn",
 }
 _FIRST: tuple[LaneState, ...] = ("dead", "paused", "delayed", "waiting", "leased", "gone", "done", "unknown")
-"""Which lane a verdict is about: the one that a person has to look at first."""
+"""The order of lanes for a verdict: the one that needs attention first."""
 
 
 class Segment(msgspec.Struct):
@@ -51,7 +51,7 @@ class Tick(msgspec.Struct):
 
 
 class Lane(msgspec.Struct, kw_only=True):
-    """What became of the message in one queue or subscription."""
+    """What happened to the message in one queue or subscription."""
 
     kind: str
     name: str
@@ -89,7 +89,7 @@ class Fold(msgspec.Struct):
 
 
 class SuggestedAction(msgspec.Struct):
-    """The one useful thing to do."""
+    """The most useful action."""
 
     kind: str
     text: str
@@ -108,7 +108,7 @@ class Verdict(msgspec.Struct):
 
 
 class Where(NamedTuple):
-    """A queue or subscription that the message is, was or could be in, and what keeps it there."""
+    """A queue or subscription that the message is, was or could be in, and what it waits for there."""
 
     kind: str
     name: str
@@ -116,7 +116,7 @@ class Where(NamedTuple):
 
 
 def ordered(events: Sequence[TraceEvent]) -> list[TraceEvent]:
-    """By time: what a router tried is written down a moment after it happened."""
+    """By time: a router's attempt is logged a moment after it happened."""
     return sorted(events, key=lambda one: one.at)
 
 
@@ -127,7 +127,7 @@ def lanes(events: Sequence[TraceEvent], places: Sequence[Where], now: datetime) 
 
 
 def where_of(event: TraceEvent) -> str | None:
-    """The lane of an event: a queue or subscription, or the queue of a router that is elsewhere."""
+    """The lane of an event: a queue or subscription, or the queue of another server's router."""
     return event.subscription or (event.detail.get("queue") if event.kind == "attempted" else None)
 
 
@@ -143,7 +143,7 @@ def _lane(place: Where, events: Sequence[TraceEvent], published: datetime | None
     state = _state(place.why, last)
     segments = [*_segments(fates, published if fates or place.why is not None else None)]
     if place.why is None:
-        # Nothing else ends without an event of its own: a seek or a purge of everything.
+        # Nothing else ends without an event of its own: only a seek or a purge of everything.
         if segments and segments[-1].to_at is None and state != "dead":
             segments[-1].to_at = last.at if last is not None else segments[-1].from_at
         text = ended_by(last)
@@ -210,7 +210,7 @@ def _segments(events: Sequence[TraceEvent], published: datetime | None) -> Itera
 
 
 def _after(event: TraceEvent) -> Segment | None:
-    """What begins with an event; None when something ends, or nothing changes."""
+    """The segment that starts with an event; None if one ends, or nothing changes."""
     if event.kind == "leased":
         return Segment("leased", event.at)
     if event.kind in _RETURNED:
@@ -254,7 +254,7 @@ def life_events(events: Sequence[TraceEvent], found: Sequence[Lane]) -> list[Lif
 
 
 def folds(events: Sequence[LifeEvent]) -> list[Fold]:
-    """Runs of the same event in the same lane; attempts are the same if their status is."""
+    """Runs of equal events in the same lane; attempts are equal if their status is."""
     found = []
     first = 0
     for index in range(1, len(events) + 1):
@@ -307,9 +307,9 @@ def _verdict_text(lane: Lane, events: Sequence[TraceEvent], key: str) -> str:
         case "delayed":
             return f"Delayed in {lane.name}: {lane.text.removeprefix('delayed ')}"
         case "leased":
-            return f"Being worked on in {lane.name}: {lane.text}"
+            return f"In progress in {lane.name}: {lane.text}"
         case "unknown" if lane.kind == "router":
-            return f"Known to the router alone: {lane.text}"
+            return f"Known only to the router: {lane.text}"
         case _:
             return f"Gone from {lane.name}: {lane.text.removeprefix('gone: ')}"
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 STEP_SECONDS = 5
 KEPT = 30 * 60 // STEP_SECONDS
-"""How many samples of the totals are kept: half an hour."""
+"""Samples of the totals that are kept: half an hour."""
 SMOOTH_SECONDS = 3.0
-"""How fast a shown rate follows what happens."""
+"""How fast a displayed rate follows the measured one."""
 _NOTHING = 0.005
-"""Below this a rate is 0: it would only ever come closer."""
+"""A lower rate is displayed as 0, which it would only approach."""
 
 
 def smoothed(rate: float | None, count: float, seconds: float) -> float:
@@ -28,7 +28,7 @@ def smoothed(rate: float | None, count: float, seconds: float) -> float:
 
 
 class Totals(NamedTuple):
-    """What all queues, subscriptions and topics of a scope hold and counted at one moment."""
+    """The numbers of all queues, subscriptions and topics of a scope at one moment."""
 
     published: int = 0
     acked: int = 0

@@ -1,4 +1,4 @@
-"""How a queue is, and how the whole is: a word for each row, what needs attention, and one sentence for everything."""
+"""The state of each queue and of the whole: a word for each row, what needs attention, and one sentence for everything."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Level = Literal["ok", "warn", "bad"]
 State = Literal["paused", "stuck", "growing", "busy", "empty", "detached"]
 
 STUCK_SECONDS = 10.0
-"""A message that is ready and that nobody takes for this long is more than a worker between two polls."""
+"""A ready message that waits for this long means more than a worker between two polls."""
 BAD_SECONDS = 600.0
 GROWING_SECONDS = 10.0
 GROWING_RATE = 0.5
-"""How many more come than go, in a second, before a queue grows."""
+"""Messages a second that arrive beyond those that leave, before a queue counts as growing."""
 LAG_SECONDS = 0.5
 MAX_ATTENTION = 50
 _LOW_DISK, _NO_DISK = 0.05, 0.01
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What is known of a queue or subscription."""
+    """The numbers of a queue or subscription."""
 
     kind: Literal["queue", "subscription"]
     name: str
@@ -42,7 +42,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """Something to look at. `link` is the page."""
+    """A problem that needs attention. `link` is its page."""
 
     level: Level
     kind: str
@@ -59,7 +59,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ServerFigures(msgspec.Struct, frozen=True):
-    """What is known of the server itself."""
+    """The numbers of the server itself."""
 
     problem: str | None = None
     disk_free_bytes: int | None = None
@@ -67,7 +67,7 @@ class ServerFigures(msgspec.Struct, frozen=True):
     loop_lag_seconds: float = 0.0
     open_breakers: Sequence[str] = ()
     silent_cursors: Sequence[tuple[str, float]] = ()
-    """Cursors that hold messages in the log and were not set for these seconds."""
+    """Cursors that hold messages in the log, with the seconds since they were set."""
 
 
 def state_of(row: Figures) -> State:
@@ -88,7 +88,7 @@ def state_of(row: Figures) -> State:
 
 
 def attention(rows: Iterable[Figures], server: ServerFigures) -> list[Attention]:
-    """What needs a person, worst first, at most `MAX_ATTENTION`."""
+    """What needs attention, worst first, at most `MAX_ATTENTION`."""
     found = [(_urgency(one), -(age or 0.0), one) for one, age in [*_of_server(server), *_of_rows(rows)]]
     return [one for _, _, one in sorted(found, key=lambda item: item[:2])[:MAX_ATTENTION]]
 
@@ -106,10 +106,10 @@ def _of_server(server: ServerFigures) -> Iterator[tuple[Attention, float | None]
         level: Level = "bad" if free < _NO_DISK * total else "warn"
         yield Attention(level, "disk", "", f"{octets(free)} of the disk are free", "/console/settings"), float("inf")
     if server.loop_lag_seconds > LAG_SECONDS:
-        text = f"the server answers {span(server.loop_lag_seconds)} late: it has too much to do"
+        text = f"the server answers {span(server.loop_lag_seconds)} late: it is overloaded"
         yield Attention("warn", "server", "", text, "/console/overview"), None
     for name in server.open_breakers:
-        yield Attention("bad", "breaker", name, "its breaker is open: nothing is sent there", "/console/router"), None
+        yield Attention("bad", "breaker", name, "its breaker is open: no calls are made", "/console/router"), None
     for name, seconds in server.silent_cursors:
         text = f"cursor {name} holds the log, and was not set for {span(seconds)}"
         yield Attention("warn", "cursor", name, text, "/console/pipeline"), seconds
@@ -136,7 +136,7 @@ def _of_rows(rows: Iterable[Figures]) -> Iterator[tuple[Attention, float | None]
 
 
 def status(rows: Sequence[Figures], found: Sequence[Attention], total: int) -> Status:
-    """The sentence at the top. `rows` may leave out queues that hold nothing; `total` counts them, too."""
+    """The sentence at the top. `rows` may omit empty queues; `total` counts them too."""
     states = Counter((row.kind, state_of(row)) for row in rows if row.backlog)
     parts = [one.text for one in found if one.kind in {"journal", "disk"}]
     for kind in ("queue", "subscription"):

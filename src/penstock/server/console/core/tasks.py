@@ -25,7 +25,7 @@ class TaskLine(msgspec.Struct):
     queue: str
     done: int
     failed: int
-    """Nacked, or not settled in time; those that died are among them."""
+    """Nacked, or not settled in time; includes those that were dead-lettered."""
     dead: int
     p50_seconds: float | None
     p95_seconds: float | None
@@ -56,7 +56,7 @@ class Deliveries:
         return self._is_full and not self._open
 
     def reach(self, at: int) -> None:
-        """The next event happened then."""
+        """Report the time of the next event."""
         self.reached = at
         self._is_full = self._is_full or at < self.since
 
@@ -71,7 +71,7 @@ class Deliveries:
                 self._is_full, self.since = True, ended.at
 
     def lease(self, queue: int, offsets: Iterable[int]) -> None:
-        """These deliveries began."""
+        """These deliveries started."""
         for offset in offsets:
             ended = self._open.pop((queue, offset), None)
             if ended is not None:
@@ -79,7 +79,7 @@ class Deliveries:
 
 
 def by_task(ended: Iterable[tuple[str, str | None, Ended]]) -> list[TaskLine]:
-    """Deliveries, each with its queue and task, in groups; those of which most failed first."""
+    """Deliveries, each with its queue and task, in groups; those with the most failures first."""
     groups: dict[tuple[str, str | None], list[Ended]] = defaultdict(list)
     for queue, task, one in ended:
         groups[queue, task].append(one)

@@ -34,7 +34,16 @@ from penstock.client.link import Channel, Receiver, check_loop
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND, micros
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unavailable
+from penstock.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    JournalUnavailable,
+    JournalUncertain,
+    LogLost,
+    PenstockError,
+    ServerUnreachable,
+    Unavailable,
+)
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
@@ -177,9 +186,21 @@ class RemoteLink:
     async def _publish(self, frame: Callable[[int, tuple[str, int]], Publish | Enqueue]) -> list[str]:
         self._check_open()
         async with self._room:
-            call = next(self._calls)
             origin = (self._producer, next(self._sequences))
-            return _read(_ids, await self._ask(Request(call, frame(call, origin), is_repeatable=True)), "publish")
+            unknown: JournalUncertain | LogLost | None = None
+            until = failures = 0
+            while True:
+                call = next(self._calls)
+                try:
+                    return _read(_ids, await self._ask(Request(call, frame(call, origin), is_repeatable=True)), "publish")
+                except (JournalUncertain, JournalUnavailable) as error:
+                    # Once the outcome is unknown, it stays so until a repeat succeeds: under its mark it is stored once.
+                    if unknown is None and isinstance(error, JournalUncertain | LogLost):
+                        unknown, until = error, monotonic() + self._give_up
+                    if unknown is None or monotonic() >= until:
+                        raise unknown or error from None
+                failures += 1
+                await asyncio.sleep(exponential(failures, MIN_PAUSE, MAX_PAUSE) / SECOND)
 
     async def _ask(self, request: Request) -> bytes:
         self._check_open()

@@ -115,6 +115,25 @@ def test_a_message_in_the_log_of_other_topics_is_passed_over_but_by_durable_ones
     in_loop(scenario())
 
 
+def test_a_durable_subscription_gets_what_is_published_while_it_is_made(place: Path | None) -> None:
+    """Publishers count it from its request on."""
+
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            await desk.append(said("orders/eu", "earlier"))
+            await desk.inbox.until(1)
+            durable = Inbox()
+            async with desk.feed._turns.setdefault(ALICE, asyncio.Lock()):  # something else is done for the same actor
+                making = asyncio.create_task(desk.feed.retain(ALICE, "orders/#", desk.bindings, durable.take))
+                await asyncio.sleep(0)
+                await desk.append(said("orders/eu", "meanwhile"))
+                await desk.inbox.until(2)
+            await making
+            assert await durable.until(1) == ["meanwhile"]
+
+    in_loop(scenario())
+
+
 def test_a_message_of_another_topic_than_the_binding_covers_is_passed_over(place: Path | None) -> None:
     async def scenario() -> None:
         async with Desk(place) as desk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -134,6 +134,8 @@ class BrokerTopicLogs:
 
     async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> RetainedSubscription:
         """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
+        # Before anything is awaited: publishers count this subscriber already.
+        starts = {binding: self._forwarded(binding) for binding in bindings}
         async with self._turns.setdefault(address, asyncio.Lock()):
             now = self._broker.clock.now()
             logs = [
@@ -142,7 +144,7 @@ class BrokerTopicLogs:
             wanted = [(kept, binding) for kept, binding in logs if binding in bindings]
             # Where topics were bound otherwise before, something may wait in another log yet.
             earlier = [(kept, binding) for kept, binding in logs if binding not in bindings and self._durable.is_attached(kept)]
-            await self._make_all(wanted)
+            await self._make_all(wanted, starts)
             self._end(address, pattern)
             share = self._shares.get(address)
             if share is None:
@@ -163,7 +165,7 @@ class BrokerTopicLogs:
                 raise
             return retained
 
-    async def _make_all(self, wanted: Sequence[tuple[StoredSubscription, Binding]]) -> None:
+    async def _make_all(self, wanted: Sequence[tuple[StoredSubscription, Binding]], starts: Mapping[Binding, int]) -> None:
         """Have all subscriptions that a durable one needs, or when one cannot be made, none that was not there before."""
         made: list[StoredSubscription] = []
         try:
@@ -171,7 +173,8 @@ class BrokerTopicLogs:
                 await self._make_own(kept.topic)
                 if not self._durable.is_there(kept):
                     is_new = self._durable.find(kept.name) is None
-                    await self._aio.call(self._durable.make, kept, binding, self._forwarded(binding))
+                    start = min(starts[binding], self._forwarded(binding))  # its topic may be another one by now
+                    await self._aio.call(self._durable.make, kept, binding, start)
                     if is_new:
                         made.append(kept)
         except PenstockError:

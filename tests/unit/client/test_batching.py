@@ -9,6 +9,7 @@ from penstock.durations import SECOND
 from penstock.errors import (
     InvalidArgument,
     JournalUnavailable,
+    JournalUncertain,
     PenstockError,
     PublishingPaused,
     RateLimited,
@@ -380,6 +381,7 @@ def test_what_cannot_pass_is_not_tried_again(subtests: pytest.Subtests) -> None:
         InvalidArgument("bad"),
         TopicNotFound("t"),
         ServerUnreachable("here", "nobody is there"),
+        JournalUncertain("there", "no answer"),
         PenstockError("odd"),
     ]
     for error in rows:

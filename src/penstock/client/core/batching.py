@@ -19,7 +19,14 @@ from typing import Generic, TypeVar
 
 from penstock.backoff import exponential
 from penstock.durations import SECOND
-from penstock.errors import PenstockError, PublishingPaused, RateLimited, ResourceExhausted, ServerUnreachable
+from penstock.errors import (
+    JournalUncertain,
+    PenstockError,
+    PublishingPaused,
+    RateLimited,
+    ResourceExhausted,
+    ServerUnreachable,
+)
 
 UNKEYED_IN_FLIGHT = 10
 """Batches without an ordering key that are in flight at once; further messages gather."""
@@ -340,10 +347,10 @@ class RetryWindow:
     def pause(self, error: PenstockError, now: int) -> int | None:
         """Microseconds to wait before the next attempt; None if there must be none.
 
-        After a refusal nothing is stored, so a retry duplicates nothing. If the server was unreachable that is unknown, and the
-        link has retried for long enough.
+        After a refusal nothing is stored, so a retry duplicates nothing. If the server was unreachable, or its journal
+        uncertain, that is unknown, and the link has retried for long enough, under the mark by which the log knows a repeat.
         """
-        if not error.transient or isinstance(error, ServerUnreachable):
+        if not error.transient or isinstance(error, ServerUnreachable | JournalUncertain):
             return None
         self.failures += 1
         self.refusal = error

@@ -5,24 +5,37 @@ Everything has the same cores: Spark's Java, its Python workers, the server, and
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
 
 from benchmarks.load import STREAM
-from benchmarks.row import Benchmark, Row, Run, in_fresh_process, paired_ratio, payloads, spread
+from benchmarks.row import Benchmark, Row, Run, alternate, in_fresh_process, missing, paired_ratio, payloads, spread
 from benchmarks.server import goal
 from penstock import Message, MessageQueue, NewMessage, QueueManager
-from penstock.pipeline.lake.table import Lake
+from penstock.pipeline.arrow_types import arrow_schema
+from penstock.pipeline.core.options import VIEWS
+from penstock.pipeline.lake.table import SHAPES, Lake
+from penstock.pipeline.lake.writing import with_day, write_files
 from penstock.sync import PubSub, Topic
 from penstock.testing.server import ServerProcess
 
-READ_REACH, PATH_REACH, WRITE_REACH, PUBLISH_REACH = 0.7, 0.8, 0.5, 0.7
+READ_REACH, WRITE_REACH, PUBLISH_REACH = 0.9, 0.5, 0.7
+DISK_COMMIT, S3_COMMIT = 50, 400
+"""Milliseconds."""
 FLAT = 1.25
 BURIED = 100
 """How many dead letters have the same error."""
@@ -66,7 +79,7 @@ def read(run: Run) -> Iterator[Row]:
     copied = (
         f"that one reaches {paired_ratio(nothing, copy):.2f} of a Parquet → Parquet copy ({statistics.median(copy):,.0f} rows/s)"
     )
-    for name, reach in (("endpoint", READ_REACH), ("path", PATH_REACH)):
+    for name in ("endpoint", "path"):
         ratio = paired_ratio(found[name], nothing)
         yield Row(
             "spark-read",
@@ -76,8 +89,8 @@ def read(run: Run) -> Iterator[Row]:
             statistics.median(nothing),
             "a Python data source that makes the same batches from nothing",
             ratio,
-            f"≥ {reach} of it",
-            ratio >= reach,
+            f"≥ {READ_REACH} of it",
+            ratio >= READ_REACH,
             spread(found[name]),
             copied,
         )
@@ -106,8 +119,8 @@ def write(run: Run) -> Iterator[Row]:
 
 
 @contextmanager
-def running(*command: object, niceness: int = 0) -> Iterator[subprocess.Popen[str]]:
-    words = ["nice", "-n", str(niceness), sys.executable, "-m", *map(str, command)]
+def running(*command: object) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-m", *map(str, command)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         yield process
@@ -190,8 +203,25 @@ def planning(run: Run) -> Iterator[Row]:
     yield goal("spark-plan", what, found["planning"], "ms", 100, at_most=True, note=note)
 
 
+@contextmanager
+def stopped(leader: int) -> Iterator[None]:
+    """Stop the processes of a session meanwhile: Spark's Java leads that of its workers."""
+
+    def send(number: signal.Signals) -> None:
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended meanwhile
+                if os.getsid(int(process.name)) == leader:
+                    os.kill(int(process.name), number)
+
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
+
+
 def publishing(run: Run) -> Iterator[Row]:
-    number = run.of(200_000, 50_000)
+    number = run.of(1_000_000, 100_000)
     directory = filled(run.directory("spark"), run.of(2_000_000, 300_000))
     with ServerProcess(directory) as server:
 
@@ -199,28 +229,79 @@ def publishing(run: Run) -> Iterator[Row]:
             return in_fresh_process("benchmarks.client_load", "batches", server.url, server.process.pid, number)["rate"]
 
         rate()
-        alone = [rate() for _ in range(run.of(5, 3))]
-        beside: dict[str, list[float]] = {}
-        for name, niceness in (("", 0), (", started with nice", 10)):
-            with running("benchmarks.spark_load", "forever", server.url, niceness=niceness) as spark:
+        found = {}
+        for name, kind in ((" on all processors", "forever"), (", standing back,", "background")):
+            with running("benchmarks.spark_load", kind, server.url) as spark:
                 assert spark.stdout is not None
-                while "reading" not in spark.stdout.readline():
-                    pass
-                beside[name] = [rate() for _ in range(run.of(5, 3))]
-    for name, rates in beside.items():
-        ratio = paired_ratio(rates, alone)
+                java = int(spark.stdout.readline().removeprefix("reading in "))
+
+                def alone(java: int = java) -> float:
+                    with stopped(java):
+                        return rate()
+
+                found[name] = alternate(run.of(5, 3), {"beside": rate, "alone": alone})
+    for name, figures in found.items():
+        rates, without = figures["beside"], figures["alone"]
+        ratio = paired_ratio(rates, without)
         yield Row(
             "spark-publish",
             f"publish throughput while Spark{name} reads at full speed",
             statistics.median(rates),
             "messages/s",
-            statistics.median(alone),
-            "the same without Spark",
+            statistics.median(without),
+            "the same while Spark is stopped, in turns",
             ratio,
             f"≥ {PUBLISH_REACH} of it",
             ratio >= PUBLISH_REACH,
             spread(rates),
         )
+
+
+def commits(run: Run) -> Iterator[Row]:
+    """Commits of a table, each with a file of ten rows that is written before."""
+    count = run.of(200, 40)
+    what = f"a commit of the lake, {count} of them: median"
+    yield goal("lake-commit", f"{what}, on disk", [committed(str(run.directory("lake")), count)], "ms", DISK_COMMIT, at_most=True)
+    if find_spec("moto") is None or find_spec("boto3") is None:
+        yield missing("lake-commit", f"{what}, on S3", f"≤ {S3_COMMIT} ms", "moto and boto3 are not installed")
+        return
+    with object_store() as lake:
+        yield goal("lake-commit", f"{what}, on S3 (moto)", [committed(lake, count)], "ms", S3_COMMIT, at_most=True)
+
+
+def committed(lake: str, count: int) -> float:
+    """The median of the milliseconds that commits take."""
+    table = Lake(lake).table("events")
+    table.create(SHAPES["events"])
+    rows = [{"offset": offset, "at": datetime.now(UTC), "kind": "acked"} for offset in range(10)]
+    batch = with_day(pa.RecordBatch.from_pylist(rows, arrow_schema(VIEWS["events"])), "at")
+    taken = []
+    for version in range(count):
+        files = list(write_files([batch], table, SHAPES["events"]))
+        began = time.perf_counter()
+        table.commit(files, "benchmark", version)
+        taken.append((time.perf_counter() - began) * 1_000)
+    return statistics.median(taken)
+
+
+@contextmanager
+def object_store() -> Iterator[str]:
+    """A bucket of moto's server, in a process of its own, named in the environment as delta-rs looks for it."""
+    import boto3  # of the tests, and perhaps not installed
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    named = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
+    with running("moto.server", "-H", "127.0.0.1", "-p", port), patch.dict(os.environ, named | {"AWS_ALLOW_HTTP": "true"}):
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        boto3.client("s3", endpoint_url=url).create_bucket(Bucket="lake")
+        yield "s3://lake/benchmark"
 
 
 def flat(run: Run) -> Iterator[Row]:
@@ -267,4 +348,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spark-publish": publishing,
     "spark-flat": flat,
     "spark-triage": triage,
+    "lake-commit": commits,
 }

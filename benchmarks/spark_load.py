@@ -182,12 +182,13 @@ def triage(url: str, turns: int) -> Figures:
     return {"seconds": seconds, "groups": groups}
 
 
-def forever(url: str) -> None:
-    """Read a stream at full speed again and again, until whoever asked for it goes away."""
-    spark = started()
+def forever(spark: SparkSession, url: str) -> None:
+    """Read a stream at full speed again and again, until the process is ended."""
     frame = source(spark, endpoint=url)
     frame.write.format("noop").mode("overwrite").save()
-    print("reading", flush=True)
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "it has started"
+    print("reading in", gateway.proc.pid, flush=True)
     while True:
         frame.write.format("noop").mode("overwrite").save()
 
@@ -208,8 +209,11 @@ def main(kind: str, *arguments: str) -> None:
                 found = plan(arguments[0], int(arguments[1]), where)
             case "triage":
                 found = triage(arguments[0], int(arguments[1]))
+            case "background":
+                forever(session("penstock-benchmark", conf={"spark.ui.enabled": "false"}, background=True), arguments[0])
+                return
             case _:
-                forever(arguments[0])
+                forever(started(), arguments[0])
                 return
         print(json.dumps(found))
     finally:

@@ -240,7 +240,6 @@ def test_the_server_may_be_a_setting_of_the_session(spark: SparkSession, place: 
     try:
         assert read(spark, subscribe=topic).count() == 3
     finally:
-        spark.conf.unset("spark.penstock.endpoint")
         session("again")
     with pytest.raises(PySparkException, match="endpoint and path are missing"):
         read(spark, subscribe=topic)

@@ -105,7 +105,7 @@ def session(
     for name, value in (EVERYWHERE | given).items():
         if found.conf.isModifiable(name):
             found.conf.set(name, value)
-    _register(found)
+    _register(found, given)
     return found
 
 
@@ -277,7 +277,7 @@ class JavaOutput:
                         self._kept.append(line)
 
 
-def _register(spark: SparkSession) -> None:
+def _register(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Name our data source. Spark finds it by itself, but on a cluster it hands `--py-files` only to one that was registered.
 
     Its environment is a map that threads may change at once. Each stream puts the same settings into it when it starts, and two
@@ -289,9 +289,9 @@ def _register(spark: SparkSession) -> None:
     context = spark.sparkContext
     environment = context.environment
     assert context._jvm is not None, "it has started"
-    named = {variable: spark.conf.get(setting, None) for setting, variable in SERVER_SETTINGS.items()}
-    given = {variable: value for variable, value in named.items() if value}
-    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment | given)
+    server = {name: settings.get(setting) or spark.conf.get(setting, None) for setting, name in SERVER_SETTINGS.items()}
+    named = {name: value for name, value in server.items() if value}
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment | named)
     try:
         spark.dataSource.register(PenstockDataSource)
     finally:

@@ -14,7 +14,7 @@ import penstock.server
 
 STATIC = Path(penstock.server.__file__).parent / "console" / "static"
 TESTS = Path(__file__).parent / "console.test.mjs"
-MAX_BYTES = 180_000
+MAX_BYTES = 185_000
 NODE_SECONDS = 60
 
 

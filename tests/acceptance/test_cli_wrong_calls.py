@@ -57,6 +57,17 @@ WITHOUT_SERVER = [
     ("token", 2, "penstock token: the following arguments are required: COMMAND"),
     ("token creat", 2, "penstock token: unknown command 'creat'; did you mean create?"),
     ("token create", 2, "penstock token create: the following arguments are required: --name"),
+    ("journal", 2, "penstock journal: the following arguments are required: COMMAND"),
+    ("journal cpy a b", 2, "penstock journal: unknown command 'cpy'; did you mean copy?"),
+    ("journal copy a", 2, "penstock journal copy: the following arguments are required: TARGET"),
+    ("journal copy a b", 2, "penstock: source is 'a', expected a data directory, or the address of a database"),
+    (
+        "journal copy postgresql://u:p@h/d b",
+        2,
+        "penstock: the address holds a password, which other users of this machine can see",
+    ),
+    ("nodes x", 2, "penstock nodes: unknown argument x"),
+    (f"nodes --server {GONE}", 4, f"penstock: no connection to the server at {GONE}: "),
     ("token create --name x --verbs push", 2, "penstock: --verbs is 'push', expected a list, each 'publish' or 'consume'"),
     ("token create --name x --expires soon", 2, "penstock: --expires is 'soon', expected a duration"),
     ("token create --name x --expires 0", 2, "penstock: --expires is '0', expected a duration"),
@@ -236,6 +247,7 @@ WITHOUT_SERVER = [
 ]
 # A server has the topic orders with the subscription billing, and the queue tasks.
 WITH_SERVER = [
+    ("nodes", 1, " does not serve /nodes"),
     ("topic create a/b", 2, "penstock: topic is 'a/b', expected"),
     ("topic show nosuch", 3, "penstock: Topic not found: nosuch"),
     ("topic delete nosuch", 3, "penstock: Topic not found: nosuch"),

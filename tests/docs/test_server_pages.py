@@ -19,6 +19,8 @@ from penstock import MessageQueue, QueueManager
 from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.durations import to_datetime
+from penstock.server.nodes.replica import LAG
+from penstock.server.nodes.routes import EPOCH, OWNER, RELAYED, SILENT
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.docs.walk import Walk
@@ -132,6 +134,7 @@ def test_every_metric_is_in_the_table_with_its_meaning() -> None:
     rows = {row[0].strip("`"): row[-1] for row in table_rows(read("docs/server.md")) if "_" in row[0]}
     of_push = {row[0].strip("`") for row in table_rows(read("docs/push.md"))}
     served = dict(re.findall(r"^# HELP (\S+) (.*)$", text, flags=re.MULTILINE))
+    served |= {metric.name: metric.help for metric in (OWNER, EPOCH, RELAYED, SILENT, LAG)}  # those of the nodes of a cluster
 
     assert {name: meaning for name, meaning in served.items() if name not in of_push} == rows
 

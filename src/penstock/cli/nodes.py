@@ -14,7 +14,7 @@ from penstock.cli.output import say, say_json, table
 from penstock.cli.session import DEFAULT_SERVER, TOKEN_HELP, Target, add_ca, add_server, server_of
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
-from penstock.errors import ServerUnreachable
+from penstock.errors import FailedPrecondition, ServerUnreachable
 from penstock.values.wording import octets, printable, span
 from penstock.wire.address import text_of
 from penstock.wire.http import answer
@@ -36,17 +36,27 @@ def configure(parser: Parser) -> None:
 def run(found: argparse.Namespace) -> int:
     """1 if no node owns the log."""
     target = server_of(found, os.environ) or Target(DEFAULT_SERVER)
-    with answer(f"{target.server}", "/nodes", token=target.token, tls=target.tls(), seconds=ANSWER_SECONDS) as response:
-        try:
-            page = json.loads(response.read())
-        except (OSError, HTTPException, ValueError) as error:
-            raise ServerUnreachable(f"{target.server}", text_of(error)) from error
+    page = _asked(target)
     owner = next((one for one in page["nodes"] if one["state"] == "owner" and one["silent_seconds"] < SILENT_SECONDS), None)
     if found.json:
         say_json(page)
     else:
         _show(page)
     return 0 if owner is not None else 1
+
+
+def _asked(target: Target) -> Any:
+    try:
+        with answer(f"{target.server}", "/nodes", token=target.token, tls=target.tls(), seconds=ANSWER_SECONDS) as response:
+            try:
+                return json.loads(response.read())
+            except (OSError, HTTPException, ValueError) as error:
+                raise ServerUnreachable(f"{target.server}", text_of(error)) from error
+    except FailedPrecondition as error:
+        raise FailedPrecondition(
+            str(error),
+            hint="only nodes of a cluster serve it, which run with `penstock serve --journal postgresql://…`",
+        ) from error
 
 
 def _show(page: Any) -> None:

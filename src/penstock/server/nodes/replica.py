@@ -15,7 +15,7 @@ from penstock.log.server.reading import LogReads
 from penstock.log.server.scope import Scope
 from penstock.values.projects import Projects
 
-_LAG = Metric("penstock_read_lag_seconds", "gauge", "How far the log that this node reads is behind the owner's.")
+LAG = Metric("penstock_read_lag_seconds", "gauge", "How far the log that this node reads is behind the owner's; of read nodes.")
 
 
 class Replica:
@@ -40,7 +40,7 @@ class Replica:
         self.lag_seconds = self._journal.standby_lag()
 
     def collect(self) -> Iterator[Sample]:
-        yield Sample(_LAG, (), self.lag_seconds)
+        yield Sample(LAG, (), self.lag_seconds)
 
     def close(self) -> None:
         if self._reads is not None:

@@ -16,10 +16,10 @@ from penstock.http.request import Request, json_response
 from penstock.http.routes import Operation, Reply, Route
 from penstock.server.nodes.members import NodeInfo, ReplicaInfo
 
-_OWNER = Metric("penstock_node_owner", "gauge", "1 if this node owns the log, else 0.")
-_EPOCH = Metric("penstock_node_epoch", "gauge", "How often the log has changed its owner; 0 while that is not known.")
-_RELAYED = Metric("penstock_node_relayed_connections", "gauge", "Connections that this node relays to the owner.")
-_SILENT = Metric("penstock_node_database_silent_seconds", "gauge", "How long ago the database last answered this node.")
+OWNER = Metric("penstock_node_owner", "gauge", "1 if this node owns the log, else 0.")
+EPOCH = Metric("penstock_node_epoch", "gauge", "How often the log has changed its owner; 0 while that is not known.")
+RELAYED = Metric("penstock_node_relayed_connections", "gauge", "Connections that this node relays to the owner.")
+SILENT = Metric("penstock_node_database_silent_seconds", "gauge", "How long ago the database last answered this node.")
 
 
 class ClusterInfo(msgspec.Struct):
@@ -68,9 +68,9 @@ def node_collector(state: NodeState) -> Callable[[], Iterator[Sample]]:
     """The numbers of a node, for `/metrics`."""
 
     def collect() -> Iterator[Sample]:
-        yield Sample(_OWNER, (), int(state.is_owner))
-        yield Sample(_EPOCH, (), state.epoch)
-        yield Sample(_RELAYED, (), state.relayed)
-        yield Sample(_SILENT, (), (monotonic() - state.heard_at) / SECOND)
+        yield Sample(OWNER, (), int(state.is_owner))
+        yield Sample(EPOCH, (), state.epoch)
+        yield Sample(RELAYED, (), state.relayed)
+        yield Sample(SILENT, (), (monotonic() - state.heard_at) / SECOND)
 
     return collect

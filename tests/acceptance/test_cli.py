@@ -54,19 +54,26 @@ for line in sys.argv[1:]:
 """
 
 
-def test_a_command_loads_only_what_it_needs(penstock: Penstock) -> None:
-    (penstock.folder / "data").mkdir()
-    lines = ["--help", "pipeline archive --help", "pipeline replay --help", "pipeline show --help", "topic list --data-dir data"]
+def loaded(penstock: Penstock, *lines: str) -> list[set[str]]:
+    """The modules that are loaded in one process after each of some commands."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED, *lines], cwd=penstock.folder, capture_output=True, text=True, check=True, timeout=60
     )
-    of_help, *of_pipeline, of_list = (set(line.split()) for line in done.stdout.splitlines())
+    return [set(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_a_command_loads_only_what_it_needs(penstock: Penstock) -> None:
+    (penstock.folder / "data").mkdir()
+    of_help, *of_pipeline = loaded(
+        penstock, "--help", "pipeline archive --help", "pipeline replay --help", "pipeline show --help"
+    )
+    [of_list] = loaded(penstock, "topic list --data-dir data")
 
     server = {"uvloop", "aiohttp", "grpc", "google.protobuf", "penstock.server", "penstock.config", "tomllib"}
     assert of_help & (server | {"asyncio", "penstock.access"}) == set()
     assert "penstock.cli.main" in of_help
-    for loaded in of_pipeline:
-        assert loaded & {"pyspark", "pyarrow", "pandas", "penstock.client"} == set()
+    for modules in of_pipeline:
+        assert modules & {"pyspark", "pyarrow", "pandas", "penstock.client"} == set()
     assert of_list & server == set()
     assert "penstock.client.pubsub" in of_list
 

@@ -152,7 +152,7 @@ def test_a_question_is_asked_again_and_a_change_is_not(server: LocalServer, prox
             assert (await pubsub.info()).version
             assert proxy.accepted == 2
             proxy.truncate(0, Direction.DOWN)
-            with pytest.raises(Unavailable, match="may or may not have been done") as told:
+            with pytest.raises(Unavailable, match="may or may not have been executed") as told:
                 await pubsub.topic(names[0]).create()
             assert not isinstance(told.value, ServerUnreachable)
             assert "repeat it if not" in str(told.value.hint)

@@ -171,7 +171,7 @@ describe("the JavaScript client", { concurrency: true, timeout: 60_000 }, () => 
   test("reports that nobody knows what became of a direct message whose answer was lost", async (t) => {
     const Socket = tapped({ heard(envelope, socket) { if (envelope.type === "hub:delivery_ack") { socket.terminate(); return false; } } });
     const hub = await client(t, { WebSocket: Socket });
-    await fails(hub.send(hub.address, 1), "connection_lost", /may or may not have been done/);
+    await fails(hub.send(hub.address, 1), "connection_lost", /may or may not have been executed/);
   });
 
   test("subscribes to a topic that is added while it connects", async (t) => {

@@ -477,7 +477,7 @@ def test_a_directory_beside_a_server_has_to_be_that_of_the_server(world: World, 
         pass
     with pytest.raises(InvalidArgument, match=r"path is .*, expected the data directory of <log at http"):
         world.batch(subscribe="orders", path=str(tmp_path / "other")).partitions()
-    with pytest.raises(InvalidArgument, match="path is 'orders', expected the data directory of a broker, but there is nothing"):
+    with pytest.raises(InvalidArgument, match="path is 'orders', expected the data directory of a broker, but it does not exist"):
         world.batch(subscribe="orders", path="orders").partitions()  # as .load("orders") says it
 
 

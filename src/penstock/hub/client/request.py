@@ -162,7 +162,7 @@ class Request(Generic[R]):
         name = NAMES[type(self.command)]
         self.fail(
             ConnectionBroken(
-                f"the connection broke before the hub answered {name}: it may or may not have been done",
+                f"the connection broke before the hub answered {name}: it may or may not have been executed",
                 hint="call it again if doing it twice does no harm; a publish is repeated by itself, and forwarded once",
             )
         )

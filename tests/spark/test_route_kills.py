@@ -31,7 +31,7 @@ from tests.spark.route_driver import route_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 KILLS = int(os.environ.get("PENSTOCK_ROUTE_KILLS", "3"))
 PLAN = Plan(groups=12, messages=25 + 25 * KILLS)

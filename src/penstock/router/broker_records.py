@@ -1,8 +1,8 @@
-"""What a router did, written down by a broker: attempts in its event log, dead letters in a queue of their own.
+"""The records of a router in a broker: attempts in its event log, dead letters in a queue of their own.
 
-Attempts of one turn of the loop become one record for each queue. A message that is dead and came from somebody else's queue goes
-into the work queue `router.<queue>`, among its dead letters, where it can be looked at and redriven like any other. Redriven, it
-is ready in that queue, which is one more source of the router (see `redriven`).
+Attempts of one turn of the loop become one record for each queue. A dead message from a queue outside this broker goes into the
+work queue `router.<queue>`, among its dead letters, where it can be inspected and redriven like any other. If it is redriven, it
+becomes ready in that queue, which is another source of the router (see `redriven`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def dead_letter_queue(queue: str) -> str:
 
 
 def redriven(config: QueueConfig) -> QueueConfig | None:
-    """The source of what was redriven of a queue's dead letters; None where the queue keeps them itself, and takes them back."""
+    """The source for redriven dead letters of a queue; None if the queue keeps and redrives them itself."""
     if _OWN.match(config.uri) and "/subscriptions/" not in config.uri:
         return None
     name = dead_letter_queue(config.name)
@@ -50,7 +50,7 @@ def redriven(config: QueueConfig) -> QueueConfig | None:
 
 
 class BrokerRecords:
-    """The records of a router in the process of a broker (`router.records.Records`). Make it inside the running loop."""
+    """The records of a router in a broker's process (`router.records.Records`). Create it inside the running loop."""
 
     def __init__(self, aio: AsyncBroker, local: BrokerQueues) -> None:
         self._aio, self._broker = aio, aio.broker
@@ -60,14 +60,14 @@ class BrokerRecords:
         self._attempts: list[Attempt] = []
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write an attempt down with the others of this turn of the loop."""
+        """Record an attempt together with the others of this turn of the loop."""
         if not self._attempts:
-            # Before what is sent to the source in this turn: an attempt stands in the log before the ack that follows from it.
+            # Before the settlements of this turn go to the source: in the log, an attempt comes before the ack that follows.
             self._loop.call_soon(self._write)
         self._attempts.append(attempt)
 
     async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
-        """Keep a dead message; returns when it is on disk, where the broker has one."""
+        """Keep a dead message; returns when it is on disk, if the broker has one."""
         name = dead_letter_queue(item.queue)
         await self._letters.open(name)
         pointer, received = item.pointer, item.received
@@ -84,7 +84,7 @@ class BrokerRecords:
         await self._letters.durable()
 
     async def flush(self) -> None:
-        """Write what there is, and have it on disk."""
+        """Write the pending records, and sync them to disk."""
         self._write()
         with suppress(BrokerClosed, Unavailable):
             await self._aio.durable()
@@ -116,7 +116,7 @@ class BrokerRecords:
                 offsets = [lease.offset for lease in leases]
                 published = column([lease.message.publish_at for lease in leases])
             except AttributeError:
-                number = offsets = None  # some are of a queue that had this name before, elsewhere: they hold no leases
+                number = offsets = None  # some are of another queue that had this name before: they hold no leases
         outcomes = [one.came for one in attempts]
         return events.Attempted(
             number,
@@ -149,5 +149,5 @@ def _all_cut(texts: list[str]) -> list[str]:
 
 
 def _header(text: str) -> str:
-    """Text that a message may carry, cut to a number of bytes."""
+    """Text that a message may contain, cut to a number of bytes."""
     return text if len(text) * 4 <= MAX_ATTRIBUTE_VALUE_BYTES else text.encode()[:MAX_TEXT].decode(errors="ignore")

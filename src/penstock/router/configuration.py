@@ -1,14 +1,14 @@
-"""The configuration of a router, which is kept elsewhere: fetched at the start, followed from then on.
+"""The configuration of a router: fetched from elsewhere at the start, and followed for changes.
 
-It is "Configuration Sync" of specification 001. A place is a URL or a file; tokens and passwords in URLs are never shown.
+This is "Configuration Sync" of specification 001. A place is a URL or a file; tokens and passwords in URLs are never shown.
 
     first   every place at once ──> the answer of each, or its last answer in the cache ──> merged
-            12 tries, 5 s apart, of a place without an answer in the cache; one, of a second at most, of the others
+            12 tries, 5 s apart, of a place without a cached answer; one, of at most a second, of the others
     again   12 tries of every place that has answered before, one of the others
-    follow  `again` each interval; and each 5 s those places that never answered, until they do
+    follow  `again` each interval; and each 5 s for places that never answered, until they do
 
-A place that fails keeps counting with its last answer: a configuration endpoint that is down removes no pool. There is one
-warning until it answers again.
+If a place fails, its last answer continues to count: a configuration endpoint that is down removes no pool. There is one warning
+until it answers again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.router.core.warnings import Warn
 
 CONNECT_TIMEOUT: Final = 3.0
 TIMEOUT: Final = 10.0
-"""Seconds for all of a fetch."""
+"""The time limit of a fetch in seconds."""
 BODY_LIMIT: Final = 10 * 1024 * 1024
 
 
@@ -42,21 +42,21 @@ class ConfigSource(Protocol):
     """One place of configuration."""
 
     key: str
-    """What it is known by in the cache: the same in every life of a router. Not for showing."""
+    """Its key in the cache: the same after a restart. Not for showing."""
     name: str
-    """As it may be shown."""
+    """The name as it may be shown."""
     tries: int
-    """How often it is worth trying before it counts as failed."""
+    """How many times to try before it counts as failed."""
 
     async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
-        """What it says now; Unavailable or InvalidArgument, with the reason, when it cannot be had or used.
+        """The present configuration; Unavailable or InvalidArgument, with the reason, if it cannot be fetched or used.
 
-        The paths of keys that mean nothing to a router are added to `passed_over`.
+        The paths of keys that a router does not know are added to `passed_over`.
         """
 
 
 class ConfigUrl:
-    """An endpoint that answers a GET with JSON."""
+    """An endpoint that returns JSON for a GET."""
 
     tries = 12
 
@@ -76,7 +76,7 @@ class ConfigUrl:
             self._headers["Authorization"] = f"Bearer {token}"
 
     async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
-        """What the endpoint answers. No redirect is followed: the token is meant for this host alone."""
+        """The configuration that the endpoint returns. Redirects are not followed: the token is for this host only."""
         try:
             import aiohttp  # noqa: PLC0415  # a router with a file needs no HTTP client
         except ImportError as error:
@@ -97,12 +97,12 @@ class ConfigUrl:
                 f"it did not answer within {self._timeout:g} s, or took more than {CONNECT_TIMEOUT:g} s to connect"
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unavailable(f"it cannot be reached: {_why(error)}") from None  # the library's own text may quote the URL
+            raise Unavailable(f"it cannot be reached: {_why(error)}") from None  # the library's message may contain the URL
         return parse_config(body, passed_over=passed_over)
 
 
 class ConfigFile:
-    """A file of JSON or, if it is called so, TOML."""
+    """A file of JSON or, if its name ends with .toml, TOML."""
 
     tries = 1
 
@@ -134,7 +134,7 @@ class ConfigFile:
 
 
 def places_of_urls(text: str, token: str | None = None) -> list[ConfigUrl]:
-    """The places that a list of URLs with commas between them names, each once, in order."""
+    """The places in a comma-separated list of URLs, each once, in order."""
     urls = dict.fromkeys(url for part in text.split(",") if (url := part.strip()))
     if not urls:
         raise InvalidArgument.of("config-url", text, "one URL, or several with commas between them")
@@ -167,7 +167,7 @@ def _is_url(text: str) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """Why something failed, in the words of the system if it has any."""
+    """The reason for a failure, as the operating system reports it if possible."""
     cause = getattr(error, "os_error", error)
     return (isinstance(cause, OSError) and cause.strerror) or type(error).__name__
 
@@ -183,15 +183,15 @@ class _File(msgspec.Struct):
 class ConfigCache:
     """The last valid configuration of each place, in a file.
 
-    A router that cannot reach its configuration starts from it (decision 27). The file holds the passwords of queue URIs, so only
-    its owner can read it. Its keys are hashes of the places' addresses. It is replaced as a whole. Calls block.
+    A router that cannot reach its configuration starts with it (decision 27). The file contains the passwords of queue URIs, so
+    only its owner can read it. Its keys are hashes of the places' addresses. It is replaced as a whole. Calls block.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> dict[str, RouterConfig]:
-        """What each place last said, by `hashed` key. Nothing when there is no file; a file that cannot be used is warned of."""
+        """The last configuration of each place, by `hashed` key. Empty if there is no file; an unusable file is logged."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -210,7 +210,7 @@ class ConfigCache:
             return {}
 
     def save(self, configs: Mapping[str, RouterConfig]) -> None:
-        """Put these in the place of what was kept: after a power loss there is the old file or the new one. OSError."""
+        """Replace the content: after a power loss there is either the old file or the new one. OSError if it fails."""
         content = msgspec.json.encode(_File(VERSION, {key: msgspec.Raw(to_json(config)) for key, config in configs.items()}))
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ class ConfigCache:
 
 
 def hashed(key: str) -> str:
-    """What a place is known by in the file."""
+    """The key of a place in the file."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -242,19 +242,19 @@ FAILED: Final = "CONFIG_SYNC_FAILED"
 PAUSE: Final = 5.0
 """Seconds between two tries."""
 CACHED_WAIT: Final = 1.0
-"""Seconds that a start waits for a place whose last answer is known. `follow` asks it again."""
+"""How many seconds a start waits for a place with a cached answer. `follow` tries it again."""
 
 log = logging.getLogger("penstock.router")
 
 
 class _Known:
-    """What is known of a place."""
+    """The state of one place."""
 
     def __init__(self, place: ConfigSource) -> None:
         self.place = place
         self.said: RouterConfig | None = None
         self.has_answered = False
-        """In this life; what it said may come from the cache."""
+        """Whether it answered since the start; before that, its configuration may come from the cache."""
         self.error = ""
         self.is_warned = False
 
@@ -263,7 +263,7 @@ NO_WAIT: Final[Mapping[_Known, float]] = {}
 
 
 class Configuration:
-    """What several places say, merged; the first of them that has a pool or a queue counts."""
+    """The merged configurations of several places; for each pool or queue, the first place that has it counts."""
 
     def __init__(
         self,
@@ -285,17 +285,17 @@ class Configuration:
         self._is_starting = False
         self._kept: dict[str, RouterConfig] = {}
         self.current: RouterConfig | None = None
-        """What was returned last."""
+        """The configuration that was last returned."""
 
     @property
     def trouble(self) -> str:
-        """Which places gave nothing when they were last asked, and why; empty: all is well."""
+        """Which places failed when they were last tried, and why; empty if none."""
         return _reasons([known for known in self._places if known.error])
 
     async def first(self) -> RouterConfig:
-        """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached.
+        """The configuration to start with. Unavailable, after all tries, if no place has one and none is cached.
 
-        A place whose last answer is cached, or known from before this router stood by, is tried once, for `CACHED_WAIT`;
+        A place whose last answer is cached, or known from before this router was on standby, is tried once, for `CACHED_WAIT`;
         `follow` tries it again.
         """
         async with self._lock:
@@ -306,14 +306,14 @@ class Configuration:
                 self._is_starting = False
 
     async def again(self, tries: int | None = None) -> RouterConfig | None:
-        """The configuration, when it is another than before; None when it is the same or cannot be had, or while `first` runs.
+        """The configuration, if it changed; None if it did not or cannot be fetched, or while `first` runs.
 
-        `tries` is for somebody who waits for the answer; without it a place is tried as often as at the start.
+        `tries` is for a caller that waits for the answer; without it a place is tried as often as at the start.
         """
         return None if self._is_starting else await self._fetch(self._places, tries)
 
     async def follow(self, interval: float) -> AsyncIterator[RouterConfig]:
-        """Every configuration that is another than the one before, after `first`; ask for the next when it is applied."""
+        """Every configuration that differs from the one before, after `first`; take the next one when it is applied."""
         left = interval
         while True:
             is_whole = all(known.has_answered for known in self._places)
@@ -362,11 +362,11 @@ class Configuration:
             )
 
     async def _fetch(self, asked: list[_Known], tries: int | None) -> RouterConfig | None:
-        # A place that never answered is tried again in a moment anyway; it must not keep what others say waiting.
+        # A place that never answered is tried again soon anyway; it must not delay the answers of others.
         most = {known: tries or (known.place.tries if known.has_answered else 1) for known in asked}
         left, number = asked, 1
         while True:
-            async with self._lock:  # free between two tries: a reload does not wait for all of them
+            async with self._lock:  # released between two tries: a reload does not wait for all of them
                 left = await self._ask([known for known in left if number == 1 or known.error], number, most)
                 if not left:
                     return await self._taken(asked)
@@ -374,7 +374,7 @@ class Configuration:
             number += 1
 
     async def _taken(self, asked: list[_Known]) -> RouterConfig | None:
-        """What is new after these places were asked."""
+        """The configuration, if it changed, after these places were tried."""
         for known in asked:
             if known.error and not known.is_warned:
                 known.is_warned = True
@@ -391,7 +391,7 @@ class Configuration:
     async def _ask(
         self, asked: list[_Known], number: int, tries: Mapping[_Known, int], wait: Mapping[_Known, float] = NO_WAIT
     ) -> list[_Known]:
-        """Ask places for the `number`th time, each for the seconds in `wait` at most; returns those to be tried again."""
+        """Try places for the `number`th time, each for the seconds in `wait` at most; returns those to try again."""
         await asyncio.gather(*(self._try(known, number, tries[known], wait.get(known)) for known in asked))
         return [known for known in asked if known.error and number < tries[known]]
 
@@ -408,11 +408,11 @@ class Configuration:
             known.said, known.has_answered, known.error, known.is_warned = said, True, "", False
 
     async def _keep(self) -> None:
-        """Write down what the places say, if it is new. A cache that cannot be written stops nothing."""
+        """Cache the configurations of the places, if they changed. A failure to write the cache is only a warning."""
         said = {hashed(known.place.key): known.said for known in self._places if known.said is not None}
         if self._cache is None or said == self._kept:
             return
-        self._kept = said  # also when it fails: one warning for each change is enough
+        self._kept = said  # set even if it fails: one warning for each change is enough
         try:
             await asyncio.to_thread(self._cache.save, said)
         except OSError as error:
@@ -425,7 +425,7 @@ class Configuration:
 
 
 def find_places(*, file: Path | None, urls: str | None, environment: Mapping[str, str]) -> list[ConfigSource]:
-    """The places that flags name, or else the environment; none when neither does. InvalidArgument for one that cannot be."""
+    """The places given by flags, or else by the environment; empty if neither is given. InvalidArgument for an invalid place."""
     if file is not None and urls:
         raise InvalidArgument("config and config-url are both given", hint="leave one of them out")
     if file is not None:

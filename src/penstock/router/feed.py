@@ -1,7 +1,7 @@
 """One queue at work: polls its source while there is room for messages, and extends the leases of those in the router.
 
 A queue that feeds several pools is polled while any of them has room: messages for a full pool are requeued, and the others are
-served. Only when every pool that it has fed recently is full does it wait for room; when none appears soon, it polls anyway.
+accepted. Only if every pool that it has fed recently is full does it wait for room; if none appears soon, it polls anyway.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from penstock.router.source import QueueDepth, Source
 
 
 class ClosedSource:
-    """Takes the place of a source that was closed while messages of it are in the router.
+    """Replaces a source that was closed while some of its messages are in the router.
 
     Those messages are in their queue again, and the next source delivers them. What the router decides about them meanwhile is
-    kept here and carried out when they arrive: a message that is done is acked and not delivered a second time.
+    kept here and applied when they arrive: a message that is done is acked and not delivered a second time.
     """
 
     lease_seconds: float | None = None
@@ -44,7 +44,7 @@ class ClosedSource:
         return len(self._decided)
 
     def without_settled(self, batch: Sequence[SourceMessage], source: Source) -> list[SourceMessage]:
-        """Tell the source what was decided about messages of its batch; returns the others."""
+        """Settle the messages of a batch that were decided about at the source; returns the others."""
         now, others = self._clock.now(), list[SourceMessage]()
         for received in batch:
             due = self._decided.pop(_key(received), None)
@@ -60,15 +60,15 @@ class ClosedSource:
         self._decided[_key(received)] = 0
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """The message is to wait for `delay` seconds; it is in its queue already."""
+        """The message has to wait for `delay` seconds; it is in its queue already."""
         if delay > 0:
             self._decided[_key(received)] = self._clock.now() + delay * SECOND
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Nobody holds a lease."""
+        """Nothing to do: there are no leases."""
 
     def set_lease(self, seconds: int) -> None:
-        """Nobody holds a lease."""
+        """Nothing to do: there are no leases."""
 
     async def start(self) -> None:
         """Nothing to do."""
@@ -77,14 +77,14 @@ class ClosedSource:
         """Nothing to do."""
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
-        """Nothing comes from here."""
+        """Always empty."""
         return ()
 
     async def flush(self) -> None:
-        """It is carried out when the messages arrive."""
+        """Nothing to do: decisions are applied when the messages arrive."""
 
     async def depth(self) -> QueueDepth | None:
-        """Not known."""
+        """Not known: None."""
         return None
 
 
@@ -97,24 +97,24 @@ log = logging.getLogger("penstock.router")
 POLL_SECONDS = 20.0
 ROOM_SECONDS = 0.5
 PROBE = 10
-"""This many messages are asked for at least."""
+"""The minimum number of messages to ask for."""
 REMEMBERED_FOR = 300 * SECOND
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 HAND_OVER_SECONDS = 10.0
-"""How long messages in the router may keep a queue from being opened again: its new source starts when the old one is closed."""
+"""How long messages in the router may delay opening a queue again: its new source starts when the old one is closed."""
 LOOK_SECONDS = 0.02
 CLOSE_SECONDS = 25.0
-"""A server that does not answer must not keep the router from ending."""
+"""A server that does not answer must not keep the router from stopping."""
 FEED = "QueueConsumer"
-"""Who warns."""
+"""The source of its warnings."""
 
 
 class MessageRouter(Protocol):
-    """Who takes the messages of a queue: the router."""
+    """The router, as a feed sees it."""
 
     @property
     def runners(self) -> Mapping[str, Runner]:
-        """The pools at work, by code."""
+        """The running pools, by code."""
 
     def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
         """Route a batch; `feed.fed` gets the pools."""
@@ -123,14 +123,14 @@ class MessageRouter(Protocol):
         """The messages of a queue that are in the router, oldest first."""
 
     def may_poll(self) -> bool:
-        """Whether this router may take messages at this very moment."""
+        """Whether this router may consume messages at this moment."""
 
     def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
-        """Keep a warning."""
+        """Record a warning."""
 
 
 class Feed:
-    """The polls of one queue."""
+    """Polls one queue."""
 
     def __init__(
         self,
@@ -144,47 +144,47 @@ class Feed:
     ) -> None:
         self.config = config
         self.source = source
-        """Settles messages. After `hand_over` it only remembers what was decided about them."""
+        """Settles messages. After `hand_over` it only remembers the decisions about them."""
         self.metrics = QueueMetrics(clock.now())
         self.is_running = False
         self.polled_at: list[int] = [0] * config.connections
-        """For each connection: when a poll, or the start of the source, last succeeded (steady time); 0: never."""
+        """For each connection: when a poll, or the start of the source, last succeeded (steady time); 0 if none has."""
         self.since = 0
-        """When it was started, or taken up again by a configuration; a restart for the sake of health does not count."""
+        """When it was started, or resumed by a configuration; restarts for health do not count."""
         self.is_closing = False
-        """Whether another feed takes its place, or nothing of it is in the router any more."""
+        """Whether another feed replaces it, or none of its messages are in the router any more."""
         self.inherited: ClosedSource = before[-1].inherited if before else ClosedSource(clock)
-        """What was decided about messages that the feeds before this one had taken, and that are redelivered."""
+        """The decisions about messages that the feeds before this one consumed, and that are redelivered."""
         self.in_flight = 0
         """Messages of this feed in the router."""
         self.trouble: str | None = None
-        """Why the queue is not reached, as far as is known."""
+        """Why the queue cannot be reached, as far as is known."""
         self._routes = routes
         self._clock = clock
         self._steady = steady(clock)
         self._batch = batch
         self._fed: dict[str, int] = {}
-        """By code of a pool: when a message for it last came."""
+        """By pool code: when a message for the pool last arrived."""
         self._tasks: list[asyncio.Task[None]] = []
         self._at_server: set[asyncio.Task[None]] = set()
-        """Those of them whose poll has to end by itself (`source.PollsAtServer`)."""
+        """Those tasks whose poll must not be cancelled (`source.PollsAtServer`)."""
         self._starting: asyncio.Future[None] | None = None
         self._own = source
         self._before = before
         self._closing = asyncio.Lock()
         self._is_stuck = False
-        """Whether no pool that this queue feeds has made room for a while: then what they have no room for returns."""
+        """Whether no pool that this queue feeds has had room for a while: then messages without room are requeued."""
 
     def start(self) -> None:
-        """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
+        """Start to poll. This includes connecting: if the server cannot be reached yet, it is retried."""
         self.is_running, self.since = True, self.since or self._steady()
         self._tasks = [asyncio.create_task(self._poll(number)) for number in range(self.config.connections)]
         self._tasks.append(asyncio.create_task(self._keep_leases()))
 
     async def stop_polling(self, seconds: float) -> bool:
-        """Poll no more; what is in the router can still be settled. False when a poll did not end within `seconds`.
+        """Stop polling; messages in the router can still be settled. False if a poll did not end within `seconds`.
 
-        Polls that wait at their server are awaited, and what they bring is routed: the server would deliver it to nobody.
+        Polls that wait at their server are awaited, and their messages are routed: otherwise nobody would receive them.
         """
         self.is_running = False
         polls, self._tasks = self._tasks[:-1], self._tasks[-1:]
@@ -199,7 +199,7 @@ class Feed:
         return not late
 
     async def change(self, config: QueueConfig, seconds: float) -> None:
-        """Poll again, with the same source: what it holds keeps its place. Polls have `seconds` to end before."""
+        """Restart polling with the same source, so that its messages keep their places. Running polls have `seconds` to end."""
         if not self.is_running:
             self.since = 0
         await self.stop_polling(seconds)
@@ -211,16 +211,16 @@ class Feed:
         self.start()
 
     async def hand_over(self, heir: Feed) -> None:
-        """Close soon: when nothing of it is in the router any more, or after a while. The heir opens the queue after that."""
+        """Close soon: when none of its messages are in the router any more, or after a while. Then the heir opens the queue."""
         with suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                while self.in_flight:  # noqa: ASYNC110  # counted for every message: an event would cost more than this
+                while self.in_flight:  # noqa: ASYNC110  # counted for every message: an event would cost more
                     await asyncio.sleep(LOOK_SECONDS)
         self.source = heir.inherited
-        await asyncio.shield(asyncio.ensure_future(self.close()))  # one that is cut off could not release what it holds
+        await asyncio.shield(asyncio.ensure_future(self.close()))  # if it were cancelled, it could not release its messages
 
     async def close(self) -> None:
-        """Carry out what was requested of the source, release the rest, and close it."""
+        """Send the settlements to the source, release the other messages, and close it."""
         async with self._closing:
             await self._close()
 
@@ -239,11 +239,11 @@ class Feed:
             log.warning("the queue %r could not be closed cleanly: %s", self.config.name, error)
         except TimeoutError:
             log.warning("the queue %r could not be closed within %g s", self.config.name, CLOSE_SECONDS)
-        except Exception as error:  # noqa: BLE001  # whatever it is: the other queues are closed all the same
+        except Exception as error:  # noqa: BLE001  # after any error, the other queues must still be closed
             self._unexpected_error("it could not be closed cleanly", error)
 
     def consumers(self) -> list[ConsumerState]:
-        """Its poll loops, in wall time as of now: a clock that jumps changes no age."""
+        """Its poll loops, with times as of the present wall clock: a clock that jumps changes no age."""
         name, offset = shown_uri(self.config.name), self._clock.now() - self._steady()
         return [
             ConsumerState(
@@ -258,7 +258,7 @@ class Feed:
         ]
 
     def is_polling(self, now: int) -> bool:
-        """Whether a poll of every connection succeeded within the last minute (specification 001), or it is not up for longer."""
+        """Whether each connection had a successful poll in the last minute (specification 001), or is not older than that."""
         return self.is_running and all(consumer.is_polling(now) for consumer in self.consumers())
 
     def fed(self, code: str, now: int) -> None:
@@ -279,17 +279,17 @@ class Feed:
                 batch = await self._poll_once(want)
                 self.polled_at[number] = self._steady()
                 self.trouble, pause = None, FIRST_PAUSE
-            except Exception as error:  # noqa: BLE001  # whatever it is: that a queue is not polled any more nobody would notice
+            except Exception as error:  # noqa: BLE001  # after any error: nobody would notice that a queue is not polled any more
                 self._complain(error, is_open=is_started)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
-            if batch and not self._routes.may_poll():  # another router works by now
+            if batch and not self._routes.may_poll():  # another router is primary by now
                 for received in batch:
                     self.source.nack(received, 0)
             elif batch:
                 self._route(batch)
-                await asyncio.sleep(0)  # a source that always has something must not keep the loop for itself
+                await asyncio.sleep(0)  # a source that always has messages must not block the loop
 
     async def _poll_once(self, want: int) -> Sequence[SourceMessage]:
         poll = asyncio.current_task()
@@ -306,7 +306,7 @@ class Feed:
             return
         try:
             self._routes.route(self, batch)
-        except Exception as error:  # noqa: BLE001  # as above; what did not come in is redelivered
+        except Exception as error:  # noqa: BLE001  # as above; messages that were not accepted are redelivered
             self._unexpected_error("a batch could not be routed", error)
             inside = {id(item.received) for item in self._routes.tracked(self.config.name)}
             for received in batch:
@@ -343,7 +343,7 @@ class Feed:
         self.trouble = text
 
     def _unexpected_error(self, what: str, error: Exception) -> None:
-        """Tell of an error that nobody has thought of; its own text may hold anything, so it is in the log alone."""
+        """Report an unexpected error. Its own text may contain anything, so that is only logged."""
         text = f"the queue {self.config.name!r}: {what}: {type(error).__name__}"
         log.error("%s", text, exc_info=error)
         self._routes.warn(Category.PROCESSING, Severity.WARN, text, FEED)
@@ -359,7 +359,7 @@ class Feed:
         self._fed = {code: at for code, at in self._fed.items() if code in runners and at > now - REMEMBERED_FOR}
         if not self._fed:
             return batch
-        # The emptiest one is waited for, but not for long: behind messages of a pool that is stuck there may be those of others.
+        # Wait for the emptiest one, but not for long: behind messages for a pool that is stuck there may be messages for others.
         best = max((runners[code] for code in self._fed), key=lambda runner: runner.pool.room)
         if self._is_stuck and not best.has_room(batch):
             return batch
@@ -367,7 +367,7 @@ class Feed:
         return batch if self._is_stuck else min(batch, max(best.pool.room, PROBE))
 
     async def _keep_leases(self) -> None:
-        """Tell the source again and again that what is in the router is still worked on."""
+        """Extend the leases of messages in the router, periodically."""
         while True:
             lease = self.source.lease_seconds
             if lease is None:
@@ -376,7 +376,7 @@ class Feed:
             await asyncio.sleep(lease / 4)
             try:
                 self._extend_leases(lease)
-            except Exception as error:  # noqa: BLE001  # whatever it is: without this every message would be redelivered, and again
+            except Exception as error:  # noqa: BLE001  # after any error: without this every message would be redelivered, repeatedly
                 self._unexpected_error("leases could not be extended", error)
 
     def _extend_leases(self, lease: float) -> None:

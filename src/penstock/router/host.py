@@ -1,4 +1,4 @@
-"""A router with everything around it: its configuration, its client, a broker to write to, and its place among others."""
+"""A router with its environment: its configuration, its HTTP client, a broker for its records, and its standby."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CACHE = "router-config.json"
 
 
 class RouterHost:
-    """One router in this process. Make it inside the running loop."""
+    """One router in this process. Create it inside the running loop."""
 
     stop_seconds = STOP_POLLING_SECONDS + DRAIN_SECONDS
-    """How long polls, and then calls that run, may take to end at a stop."""
+    """How long polls, and then running calls, may take to end when the router stops."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class RouterHost:
         self.view = Inspection(self.lifecycle)
 
     async def start(self) -> None:
-        """Begin; the first configuration is fetched meanwhile. See `lifecycle.failed`."""
+        """Start; the first configuration is fetched in the background. See `lifecycle.failed`."""
         await self.lifecycle.start()
 
     async def stop(self, grace_seconds: float = 0) -> None:
-        """End cleanly, by the router's own limits. Safe to call twice."""
+        """Stop cleanly, within the router's own limits. Safe to call twice."""
         await self.lifecycle.stop()
         await self._transport.close()
         await self._records.flush()
@@ -93,12 +93,12 @@ class RouterHost:
 
 
 def with_redriven(config: RouterConfig) -> RouterConfig:
-    """The same with the queues in which redriven dead letters are ready."""
+    """The configuration with the queues for redriven dead letters added."""
     known = {queue.name: queue for queue in config.queues}
     for queue in config.queues:
         found = redriven(queue)
         if found is not None:
-            known.setdefault(found.name, found)  # two queues may have their dead letters in one place
+            known.setdefault(found.name, found)  # two queues may share a dead-letter queue
     return msgspec.structs.replace(config, queues=tuple(known.values()))
 
 
@@ -138,7 +138,7 @@ def _secret(file: Path) -> str:
 
 
 def _place(router: str | None) -> tuple[Path | None, str | None]:
-    """The file or the addresses that a setting names."""
+    """The file or the URLs in a setting."""
     if router is None:
         return None, None
     return (None, router) if "://" in router else (Path(router), None)

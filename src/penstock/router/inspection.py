@@ -1,4 +1,4 @@
-"""A router as its operator sees and changes it."""
+"""What operators can see and change in a router."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLUSH_SECONDS = 5.0
 
 
 class Inspection:
-    """What the monitoring API asks of a router."""
+    """Implements what the monitoring API needs from a router."""
 
     def __init__(self, lifecycle: RouterLifecycle) -> None:
         self._lifecycle = lifecycle
@@ -34,7 +34,7 @@ class Inspection:
         self._started_at = self._steady()
 
     def snapshot(self) -> Snapshot:
-        """What is true now; may be called in any thread."""
+        """The present state; may be called in any thread."""
         lifecycle, router = self._lifecycle, self._router
         runners = [*router.runners.values(), *router.draining_runners]
         feeds = [*router.feeds.values()]
@@ -113,14 +113,14 @@ class Inspection:
         return None if item is None else self._shown(item)
 
     async def force_ack(self, message_id: str) -> ForcedAck | None:
-        """Ack a message that is in the router, whatever becomes of its call."""
+        """Ack a message in the router, whatever the result of its call."""
         item = self._item(message_id)
         if item is None:
             return None
         shown = self._shown(item)
         self._router.force_ack(item)
         feed: Feed = item.origin
-        with suppress(TimeoutError):  # a queue that is away gets it when it is back
+        with suppress(TimeoutError):  # a queue that cannot be reached gets it later
             async with asyncio.timeout(FLUSH_SECONDS):
                 await feed.source.flush()
         return ForcedAck(shown, None if feed.source.is_healthy else "the queue is not reached at present")
@@ -137,7 +137,7 @@ class Inspection:
         return config
 
     def pause_pool(self, code: str, *, is_paused: bool) -> bool:
-        """Pause or resume a pool; False if there is none of that code."""
+        """Pause or resume a pool; False if it does not exist."""
         runner = self._router.runners.get(code)
         if runner is not None:
             runner.pool.is_paused = is_paused
@@ -145,7 +145,7 @@ class Inspection:
         return runner is not None
 
     def retry_now(self, message_id: str) -> bool:
-        """Try a message now that is kept back until its next attempt; False when that does not keep it back."""
+        """Try a message now that waits for its next attempt; False if it does not wait for one."""
         item, now = self._item(message_id), self._steady()
         for runner in self._router.runners.values():
             if item is not None and runner.pool.hurry(item, now):
@@ -175,7 +175,7 @@ class Inspection:
         return SentMessage(await send(body, group), shown_uri(feed.config.name))
 
     async def reload(self) -> bool:
-        """Fetch the configuration now and apply it; whether it had changed."""
+        """Fetch the configuration now and apply it; returns whether it changed."""
         return await self._lifecycle.reload()
 
     def _item(self, message_id: str) -> RoutedMessage | None:

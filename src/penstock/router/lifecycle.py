@@ -1,4 +1,4 @@
-"""The life of a router: it gets its configuration, works, looks after itself, and ends.
+"""The lifecycle of a router: it fetches its configuration, works, runs periodic checks, and stops.
 
     start ──> (wait until it is the primary) ──> first configuration ──> works ──> stop
                         ^                                                  │
@@ -30,28 +30,28 @@ CLEAN_UP_SECONDS = 10.0
 LEAK_SECONDS = 30.0
 DEPTH_SECONDS = 30.0
 HANDOVER_SECONDS = 3.0
-"""How long calls may still run when another router may begin any moment."""
+"""How long calls may still run if another router may start at any moment."""
 
 
 class PrimaryElection(Protocol):
-    """Which of several routers works: the one that holds the lock."""
+    """Decides which of several routers works: the one that holds the lock."""
 
     async def start(self) -> None:
-        """Try to become the primary; its owner is called for every change, and awaited."""
+        """Try to become the primary; the owner is called for every change, and awaited."""
 
     async def stop(self) -> None:
-        """Tell that it is not the primary any more, and then let another have it. Safe to call twice."""
+        """Notify the owner that it is not the primary any more, and then release the lock. Safe to call twice."""
 
     @property
     def is_primary(self) -> bool:
-        """Whether it is the primary at this very moment."""
+        """Whether it is the primary at this moment."""
 
     def status(self) -> StandbyState:
-        """Which it is."""
+        """The role of this router."""
 
 
 class RouterLifecycle:
-    """Runs one router. `start` returns at once; `failed` ends when the router cannot continue."""
+    """Runs one router. `start` returns at once; `failed` ends if the router cannot continue."""
 
     def __init__(
         self,
@@ -69,17 +69,17 @@ class RouterLifecycle:
             router.may_poll = lambda: self.election is not None and self.election.is_primary
         self.is_enabled = is_enabled
         self._widen = widen
-        """Adds queues that no configuration names: those of dead letters that were redriven."""
+        """Adds queues that are not in the configuration: those of redriven dead letters."""
         self.is_initialised = False
-        """Whether the first configuration is applied, or this router has nothing to do at present."""
+        """Whether the first configuration is applied, or this router has nothing to do now."""
         self.is_stopping = False
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        """Has the reason why the router cannot start: there is no configuration, and none is kept from before."""
+        """Set to the reason why the router cannot start: there is no configuration, and none is cached."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._begun: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin. The first configuration is fetched meanwhile: whoever serves the monitoring API must not wait for it.
+        """Start. The first configuration is fetched in the background, so that the monitoring API can be served at once.
 
         Safe to call twice.
         """
@@ -90,25 +90,25 @@ class RouterLifecycle:
             log.info("the router is disabled")
         elif self.election is not None:
             self.is_initialised = True
-            # Fetched while it stands by: when its turn comes, an endpoint that is down must not keep it from working.
+            # Fetched while on standby: an endpoint that is down must not keep it from working when it becomes the primary.
             self._begun = asyncio.create_task(self._prepare())
             await self.election.start()
         else:
             self._begun = asyncio.create_task(self._begin())
 
     async def stop(self) -> None:
-        """End cleanly: no more checks, then the four steps of the router. Safe to call twice."""
+        """Stop cleanly: end the checks, then stop the router in its four steps. Safe to call twice."""
         self.is_stopping = True
         if self.election is not None:
-            # It ends us before it lets another one begin: nobody else takes what is still worked on here.
+            # It stops us before it lets another router start: no other router consumes what is still being processed here.
             await self.election.stop()
         await self._end(DRAIN_SECONDS)
 
     async def reload(self) -> bool:
-        """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
+        """Fetch the configuration now and apply it; returns whether it changed. FailedPrecondition if the router is idle."""
         if not self._tasks:
             raise _idle()
-        # A task of this life: it ends when the router does, but not when its caller goes away in the middle.
+        # A task of this run: it ends with the router, but not if its caller is cancelled.
         reloading = asyncio.create_task(self._reload())
         self._tasks.append(reloading)
         reloading.add_done_callback(self._forget)
@@ -152,7 +152,7 @@ class RouterLifecycle:
         known = self.configuration.current
         try:
             await self._apply(known or await self.configuration.first())
-        except Exception as error:  # noqa: BLE001  # whatever it is, a router that does nothing must not look as if it worked
+        except Exception as error:  # noqa: BLE001  # after any error, a router that does nothing must not seem to work
             if not self.failed.done():
                 self.failed.set_exception(error)
             return
@@ -177,14 +177,14 @@ class RouterLifecycle:
         interval = self.router.options.sync_interval
         while True:
             try:
-                if is_old:  # it was fetched before this router stood by, which may be long ago
+                if is_old:  # it was fetched before this router was on standby, which may be long ago
                     is_old = False
                     if (found := await self.configuration.again(tries=1)) is not None:
                         await self._apply(found)
                 async for config in self.configuration.follow(interval):
                     await self._apply(config)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the next configuration may do
-                self._unexpected_error("a new configuration could not be taken on", error)
+            except Exception as error:  # noqa: BLE001  # after any error: the next configuration may work
+                self._unexpected_error("a new configuration could not be applied", error)
 
     async def _apply(self, config: RouterConfig) -> None:
         found = await self.router.apply(self._widen(config))
@@ -202,7 +202,7 @@ class RouterLifecycle:
             await asyncio.sleep(seconds)
             try:
                 await check()
-            except Exception as error:  # noqa: BLE001  # one check that fails must not end the others, nor itself
+            except Exception as error:  # noqa: BLE001  # a check that fails must stop neither the others nor itself
                 self._unexpected_error("a check of the router failed", error)
 
     def _unexpected_error(self, what: str, error: Exception) -> None:

@@ -1,11 +1,11 @@
-"""Delivers messages by HTTP (specification 001, "HTTP Mediator"): asks the breaker, calls, and calls again where that may help.
+"""Delivers messages by HTTP (specification 001, "HTTP Mediator"): checks the breaker, calls, and repeats the call if useful.
 
     deliver ──> breaker ──open──> outcome
                    └──> call ──> judged ──retryable, fewer than 3 calls──> pause ──> breaker …
                                     └──> outcome
 
-Each call is judged by itself and its outcome recorded by the breaker. The outcome of an attempt is that of its last call, also
-when the breaker refuses the next one. A target that asks for a pause (`Retry-After`) pauses its breaker: all its messages wait.
+Each call is judged by itself, and the breaker records its outcome. The outcome of an attempt is that of its last call, even if
+the breaker refuses the next one. A target that asks for a pause (`Retry-After`) pauses its breaker: all its messages wait.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from penstock.router.options import RouterOptions
 log = logging.getLogger("penstock.router")
 
 GLOBAL = "http-mediator"
-"""The name of the one breaker, where there is one for all targets."""
+"""The name of the breaker, if there is one for all targets."""
 MALFORMED = "malformed"
-"""That of the breaker of all targets that are no URLs."""
+"""The name of the breaker of all targets that are not URLs."""
 KEPT_URLS = 10_000
 KEPT_TOKENS = 1_000
 KEPT_TOKEN = 8_192
-"""Characters of a token that is kept: messages come from anybody, and may be large."""
+"""The length limit of cached tokens in characters: messages may come from anyone, and be large."""
 IDLE_BREAKER = 3600 * SECOND
 
 Done = Callable[[RoutedMessage, int, Outcome, int], None]
-"""Takes what came of an attempt: the message, how many calls it took, the outcome, and the present (steady)."""
+"""Receives the outcome of an attempt: the message, the number of calls, the outcome, and the present (steady) time."""
 
 _encode = msgspec.json.Encoder().encode
 _NOTHING = msgspec.Raw(b"null")
@@ -61,26 +61,26 @@ class FullBody(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """One attempt to deliver a message, from its first call on."""
+    """One attempt to deliver a message, from its first call."""
 
     item: RoutedMessage
     mediator: Mediator
     done: Done
     breaker: Breaker
     epoch: int
-    """That of the breaker when the call was made."""
+    """The breaker's epoch when the call was made."""
     headers: bytes
     body: bytes
     calls: int = 1
     call: Call | None = None
-    """The call under way."""
+    """The running call."""
     timer: asyncio.TimerHandle | None = None
     """Starts the next call."""
     last: Outcome | None = None
-    """The outcome of the last call, while the next one is waited for."""
+    """The outcome of the last call, while waiting for the next one."""
 
     def cancel(self) -> None:
-        """Cut it off; `done` is not called any more."""
+        """Cancel it; `done` is not called any more."""
         if self.timer is not None:
             self.timer.cancel()
         if self.call is not None:
@@ -95,7 +95,7 @@ class Delivery(msgspec.Struct, eq=False):
         outcome = DELIVERED.get(found.status) if type(found) is Answer and not found.body else None
         if outcome is None:
             outcome = judge(found, self.mediator.clock.now)
-        if breaker.is_clean and outcome.disposition is Disposition.DELIVERED:  # then nothing else would change
+        if breaker.is_clean and outcome.disposition is Disposition.DELIVERED:  # then recording would change nothing else
             breaker.succeeded += 1
             breaker.used_at = now
         elif self._calls_again(outcome, now):
@@ -105,7 +105,7 @@ class Delivery(msgspec.Struct, eq=False):
         self.done(item, self.calls, outcome, now)
 
     def _calls_again(self, outcome: Outcome, now: int) -> bool:
-        """Record what came of a call; True if the next one follows after a pause."""
+        """Record the outcome of a call; True if the next one follows after a pause."""
         mediator, breaker = self.mediator, self.breaker
         if breaker.record(outcome.health, now, self.epoch):
             mediator.changed(self.item.pointer.target, breaker)
@@ -131,7 +131,7 @@ class Delivery(msgspec.Struct, eq=False):
             return
         self.calls += 1
         self.epoch = self.breaker.epoch
-        # Signed again: the first call may have taken longer than a target believes a signature's time.
+        # Signed again: the first call may have taken longer than targets accept the time of a signature.
         self.headers = mediator.headers(self.item.pointer, self.body) or self.headers
         try:
             self.call = mediator.transport.post(
@@ -143,7 +143,7 @@ class Delivery(msgspec.Struct, eq=False):
 
 
 def endpoint(url: str, *, has_path: bool = True) -> str:
-    """The scheme, host and port of a target, with its path or without; never a user or a query. `MALFORMED` for no URL."""
+    """The scheme, host and port of a target, with or without its path; never a user or a query. `MALFORMED` if it is no URL."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -158,7 +158,7 @@ def _seconds(wait: int) -> int:
     return max(-(-wait // SECOND), 1)
 
 
-_OPEN = judge(Failure(FailureKind.CIRCUIT_OPEN, "the target fails too often at present: its circuit breaker is open"), int)
+_OPEN = judge(Failure(FailureKind.CIRCUIT_OPEN, "the target fails too often: its circuit breaker is open"), int)
 _PAUSED = judge(Failure(FailureKind.CIRCUIT_OPEN, "the target asked for a pause: it is not called before that is over"), int)
 _BAD_HEADER = judge(Failure(FailureKind.MALFORMED, "the message's id or token has characters that no header may have"), int)
 
@@ -169,7 +169,7 @@ class Mediator:
     def __init__(
         self, transport: Transport, options: RouterOptions, clock: Clock, breakers: MutableMapping[str, Breaker] | None = None
     ) -> None:
-        """`breakers`: where they are kept, by name."""
+        """`breakers`: where breakers are kept, by name."""
         self.transport = transport
         self.options = options
         self.clock = clock
@@ -179,7 +179,7 @@ class Mediator:
         self.breakers: MutableMapping[str, Breaker] = {} if breakers is None else breakers
         """By target: scheme, host and port."""
         self.changed: Callable[[str, Breaker], None] = lambda _target, _breaker: None
-        """Told of a breaker that opens or closes."""
+        """Called when a breaker changes its state."""
         self._by_url: dict[str, Breaker] = {}
         self._tokens: dict[str, bytes | None] = {"": b""}
         self._key = standard_key(options.signing_secret) if options.signing_secret else None
@@ -187,7 +187,7 @@ class Mediator:
         self._is_plain = self._key is None
 
     def deliver(self, item: RoutedMessage, done: Done, now: int) -> Outcome | None:
-        """Deliver a message: what is decided without a call is returned, otherwise `done` is called with what came of it."""
+        """Deliver a message: an outcome without a call is returned; otherwise `done` is called with the outcome."""
         pointer = item.pointer
         if pointer.mediation_type != HTTP:
             return judge(Failure(FailureKind.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), int)
@@ -210,12 +210,12 @@ class Mediator:
             delivery.call = self.transport.post(pointer.target, headers, body, self.options.request_timeout, delivery.answered)
         except Exception:
             item.delivery = None
-            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it forever
+            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # otherwise a half-open breaker would wait for it forever
             raise
         return None
 
     def headers(self, pointer: Pointer, body: bytes) -> bytes | None:
-        """The header lines of a message; None when it would break out of them."""
+        """The header lines of a message; None if a value would break out of its line."""
         try:
             lines = self._tokens[pointer.auth_token]
         except KeyError:
@@ -252,7 +252,7 @@ class Mediator:
         return GLOBAL if scope == "global" else endpoint(url, has_path=scope == "endpoint")
 
     def forget_idle(self, now: int) -> None:
-        """Forget breakers that nobody has asked for an hour, unless their target asked for a longer pause."""
+        """Forget breakers that were not used for an hour, unless their target asked for a longer pause."""
         idle = [
             name
             for name, breaker in self.breakers.items()

@@ -1,4 +1,4 @@
-"""How one router behaves, whatever its configuration says: set by whoever runs it."""
+"""The options of one router, independent of its configuration: set by its operator."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class RouterOptions(TransportOptions):
     """Durations are seconds."""
 
     fifo: Literal["strict", "batch"] = "strict"
-    """`strict`: a message that failed holds its group back until it is delivered or dead. `batch`: as specification 001 has it,
+    """`strict`: a failed message holds its group back until it is delivered or dead. `batch`: as specification 001 has it,
     within one batch."""
     payload: Literal["thin", "full"] = "thin"
     """`thin`: the target receives the message's id. `full`: also its content."""
     max_attempts: int | None = None
-    """After this many attempts that failed a message is dead; None: it is tried forever."""
+    """A message is dead after this many failed attempts; None: it is retried forever."""
     request_timeout: float = 900
     breaker_scope: BreakerScope = "target"
     """What shares a circuit breaker: scheme, host and port; the same with the path; or all targets."""
@@ -29,13 +29,13 @@ class RouterOptions(TransportOptions):
     signing_secret: str | None = None
     """Signs every request by the Standard Webhooks scheme."""
     hold_limit: float = 60
-    """A message that is to be tried again within this time is held here; one with a longer delay returns to its queue."""
+    """A message that is retried within this time is held here; with a longer delay it returns to its queue."""
     retry_pause: float = 1.0
-    """Between the first call of an attempt and the second; between the second and the third it is twice as long."""
+    """The pause between the first call of an attempt and the second; between the second and the third it is twice as long."""
     max_pools: int = 10_000
     pool_warning_threshold: int = 5_000
     sync_interval: float = 300
     large_batch: int = 200
-    """Messages asked for at a time of a queue; a server may give less (SQS: 10)."""
+    """How many messages to ask a queue for at a time; a server may return fewer (SQS: 10)."""
     is_development: bool = False
-    """Opens the targets and seeds for trying it out."""
+    """Serves the test targets and test messages."""

@@ -1,10 +1,10 @@
-"""A planned batch at work: the router's rules and HTTP client over messages that another process leases and settles.
+"""Runs a planned batch: the router's rules and HTTP client for messages that another process leases and settles.
 
     messages ──route──> pools ──runner──> mediator ──> target
                                   └──> Endings: ack, dead, keep
 
-Nothing waits here for its next attempt: a message that failed is kept, with its group behind it, and leads the group in a later
-batch. Calls are started for half of the time budget; one without an answer at its end is cut off, and does not count.
+No message waits here for its next attempt: a failed message is kept, with its group behind it, and leads the group in a later
+batch. Calls are started for half of the time budget; one without an answer at its end is cancelled, and does not count.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = logging.getLogger("penstock.router")
 MAX_ERROR = 1_000
 MALFORMED = "malformed"
 LOOK_SECONDS = 0.25
-"""How often to see whether all that is left waits for a rate limit."""
+"""How often to check whether all remaining messages wait for a rate limit."""
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Messages that become dead letters for one reason."""
+    """Messages that become dead letters for the same reason."""
 
     offsets: list[int]
     reason: str
@@ -57,7 +57,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """A message for a later batch: seconds until it is due, and how often it was tried."""
+    """A message for a later batch: seconds until it is due, and its number of attempts."""
 
     offset: int
     delay: float
@@ -66,11 +66,11 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
 
 
 Tried = tuple[int, str, str, str, int, int, int, int, str, str]
-"""An attempt as the log API takes it."""
+"""An attempt in the format of the log API."""
 
 
 class Endings(msgspec.Struct):
-    """What becomes of the messages of one queue, as the log API takes it."""
+    """The results for the messages of one queue, in the format of the log API."""
 
     ack: list[int] = []
     dead: list[Dead] = []
@@ -79,31 +79,31 @@ class Endings(msgspec.Struct):
     attempts: list[Tried] = []
 
     def add(self, other: Endings) -> None:
-        """Take in what another task did."""
+        """Add the results of another task."""
         for name in self.__struct_fields__:
             getattr(self, name).extend(getattr(other, name))
 
     @property
     def settled(self) -> int:
-        """How many messages are delivered or dead."""
+        """The number of messages that are delivered or dead."""
         return len(self.ack) + sum(len(one.offsets) for one in self.dead)
 
 
 class Drained(msgspec.Struct, array_like=True):
-    """What a task did with its messages."""
+    """The results of a task."""
 
     endings: dict[int, Endings]
     """By the number of the queue."""
     breakers: dict[str, ExportedBreaker]
-    """Those that called, or changed."""
+    """The breakers that made calls, or changed."""
     permits: dict[str, list[tuple[int, int]]]
-    """By pool: what was granted of its rate."""
+    """By pool: the permits that were granted of its rate."""
     cut: int = 0
-    """Calls that were cut off."""
+    """The number of calls that were cancelled."""
 
 
 def routed(queue: int, name: str, offset: int, message_id: str, body: bytes) -> RoutedMessage:
-    """A message of a batch; one that cannot be read has no target."""
+    """A message of a batch; one that cannot be parsed has no target."""
     received = SourceMessage(message_id, body, offset)
     try:
         return RoutedMessage(parse(body), name, received, queue, queue)
@@ -140,7 +140,7 @@ class PlannedRouter:
         self._is_done = asyncio.Event()
 
     async def drain(self, items: Sequence[RoutedMessage], budget: float) -> Drained:
-        """Deliver messages, in this order of each group, and return what became of them after `budget` seconds at most."""
+        """Deliver messages, in the given order within each group, and return the results after at most `budget` seconds."""
         now = self._begun
         pools = {code: self._pool(share, len(items)) for code, share in self._shares.items()}
         for queue, some in _by_queue(self._due(items)).items():
@@ -180,7 +180,7 @@ class PlannedRouter:
             len(cut_off),
         )
 
-    # ── what a runner needs ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── as `Settle` ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, item: RoutedMessage, wall: int) -> None:
         self._ended(item).ack.append(item.received.receipt)
@@ -193,7 +193,7 @@ class PlannedRouter:
     def dead_letter(self, item: RoutedMessage, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         self._ended(item)
         self._bury(item, reason, outcome.error, item.attempts)
-        asyncio.get_running_loop().call_soon(then, True)  # later: whoever starts the next one is on the stack
+        asyncio.get_running_loop().call_soon(then, True)  # later: the code that starts the next message is on the stack
 
     def holds(self, item: RoutedMessage) -> bool:
         return self._tracker.holds(item)
@@ -228,7 +228,7 @@ class PlannedRouter:
         return pool
 
     def _due(self, items: Sequence[RoutedMessage]) -> list[RoutedMessage]:
-        """Those that are worked on: neither unreadable, nor for another engine, nor before their time."""
+        """Those to deliver: not unreadable, not for another engine, and due."""
         is_strict, now = self._options.fifo == "strict", self._begun
         waiting: dict[tuple[str, str], int] = {}
         chosen: list[RoutedMessage] = []
@@ -260,7 +260,7 @@ class PlannedRouter:
         return found
 
     def _ended(self, item: RoutedMessage) -> Endings:
-        """A message leaves the batch."""
+        """Remove a message from the batch."""
         if self._tracker.remove(item):
             self._left -= 1
             if not self._left:
@@ -284,7 +284,7 @@ class PlannedRouter:
                     await self._is_done.wait()
 
     def _cut_off(self) -> set[tuple[str, str]]:
-        """End the calls that still run; returns their groups."""
+        """Cancel the calls that still run; returns their groups."""
         groups: set[tuple[str, str]] = set()
         for item in [item for item in self._tracker if item.started_at]:
             if item.delivery is not None:
@@ -296,7 +296,7 @@ class PlannedRouter:
         return groups
 
     def _keep_rest(self, pools: Sequence[Pool], limited: Mapping[str, int], cut_off: set[tuple[str, str]]) -> None:
-        """Keep what was not started: behind a call that was cut off until that is due, else until the rate permits it."""
+        """Keep messages that were not started: behind a cancelled call until that is due, otherwise until the rate permits."""
         now = self._steady()
         for pool in pools:
             due = limited[pool.code]

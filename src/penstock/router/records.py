@@ -1,4 +1,4 @@
-"""What the router writes down: attempts, for the event log, and dead letters. `server` and the command give it a broker's."""
+"""The records of a router: attempts, for the event log, and dead letters. A server or the command writes them to a broker."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Outcome
 
 MAX_TEXT: Final = 500
-"""Characters of an id, a target or an error that is written down for each attempt."""
+"""The length limit of an id, a target or an error in the record of an attempt, in characters."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One try to deliver a message: all its calls together. It is made for every message, so it points rather than copies."""
+    """One attempt to deliver a message, with all its calls. One is created for every message, so it refers rather than copies."""
 
     item: RoutedMessage
     pool: str
     number: int
-    """The how manyth try of this router it was, from 1."""
+    """The number of this attempt by this router, from 1."""
     calls: int
     came: Outcome
-    """What it came to."""
+    """The outcome."""
     duration: int
     """Microseconds."""
     at: int
@@ -49,37 +49,37 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def status(self) -> int:
-        """Of the last answer; 0: there was none."""
+        """The status of the last answer; 0 if there was none."""
         return self.came.status
 
     @property
     def error(self) -> str:
-        """What went wrong; no text when nothing did."""
+        """The error; empty if there was none."""
         return self.came.error
 
 
 class AttemptRecords(Protocol):
-    """Where attempts are written down."""
+    """Where attempts are recorded."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write an attempt down, soon: attempts of one turn of the loop are written together. Never waits."""
+        """Record an attempt soon: attempts of one turn of the loop are written together. Never waits."""
 
 
 class Records(AttemptRecords, Protocol):
-    """Where the router writes down what it did."""
+    """Where the router records what it did."""
 
     async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
-        """Keep a message that cannot be delivered, with why and after how many attempts; returns when that is safe.
+        """Keep a message that cannot be delivered, with the reason and the number of attempts; returns when it is stored safely.
 
-        The message is acked at its source after that, not before.
+        The caller acks the message at its source only after that.
         """
 
     async def flush(self) -> None:
-        """Return when everything told so far is written."""
+        """Return when all recorded attempts are written."""
 
 
 def plain_target(target: str) -> str:
-    """A target as it may be written down: without query, fragment and user."""
+    """A target as it may be recorded: without query, fragment and user."""
     if "?" in target or "#" in target:
         target = target.partition("?")[0].partition("#")[0]
     if "@" in target:
@@ -88,5 +88,5 @@ def plain_target(target: str) -> str:
 
 
 def cut(text: str) -> str:
-    """The beginning of a text that is written down."""
+    """The start of a text, as it is recorded."""
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT]

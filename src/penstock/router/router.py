@@ -1,10 +1,10 @@
-"""The router: from queues through pools to targets. It routes batches, settles messages, and takes on a configuration.
+"""The router: from queues through pools to targets. It routes batches, settles messages, and applies configurations.
 
     queue ──feed──> route ──> pool ──runner──> mediator ──> target
       ^                                  │
       └──────── ack, nack, dead_letter ──┘
 
-Order in time, kept in memory: a message is tracked from the moment it is routed until it is settled at its source.
+The order of steps is kept in memory: a message is tracked from the moment it is routed until it is settled at its source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("penstock.router")
 ROUTER = "QueueManager"
 MEDIATOR = "HttpMediator"
 POOL = "ProcessPool"
-"""Who warns, by the specification's names."""
+"""The sources of warnings, by the specification's names."""
 MALFORMED = "malformed"
 STOP_POLLING_SECONDS = 25.0
 DRAIN_SECONDS = 30.0
@@ -48,7 +48,7 @@ OpenSource = Callable[[QueueConfig], Source]
 
 
 class Router:
-    """One router. Make it inside the running loop; `apply` gives it work, `stop` ends it cleanly."""
+    """One router. Create it inside the running loop; `apply` gives it a configuration, `stop` stops it cleanly."""
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class Router:
         self.warnings = Warnings()
         self.tracker = Tracker()
         self.config = RouterConfig()
-        """What this process works on; the rest is left to Spark."""
+        """The part of the configuration that this process works on; the rest is left to Spark."""
         self.feeds: dict[str, Feed] = {}
         self.runners: dict[str, Runner] = {}
         self.draining_runners: list[Runner] = []
         self.draining_feeds: list[Feed] = []
         self.may_poll: Callable[[], bool] = lambda: True
-        """Asked before every poll: a router that may not be the primary any more takes nothing."""
+        """Checked before every poll: a router that may not be the primary any more consumes nothing."""
         self.default_pool_used = 0
-        """Messages whose own pool is not there."""
+        """Messages whose own pool does not exist."""
         self.given_back = 0
-        """Messages that waited in a pool which was drained."""
+        """Messages that were returned from pools that were drained."""
         self.mediator = Mediator(transport, self.options, self.clock)
         self.mediator.changed = self._breaker_changed
         self._open_source = open_source
@@ -129,10 +129,10 @@ class Router:
     def _settle_rest(self, feed: Feed, routing: Routing, now: int) -> None:
         source, wall = feed.source, self.clock.now()
         for item in routing.redelivered:
-            if item.origin is not feed:  # its queue was opened again meanwhile: who has the new receipt settles it
+            if item.origin is not feed:  # its queue was opened again meanwhile: the feed with the new receipt settles it
                 item.origin.in_flight -= 1
                 item.origin, feed.in_flight = feed, feed.in_flight + 1
-            # Its lease is taken up again with the new receipt: what is in the router continues.
+            # Its lease is renewed with the new receipt: the message in the router continues.
             source.extend(item.received, round(source.lease_seconds or DEFAULT_DELAY))
         for item in routing.requeued:
             source.ack(item.received)
@@ -155,7 +155,7 @@ class Router:
         self._attempt_counts.keep(item)
 
     def _leave(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
-        """Those whose pool is delivered here; the others return."""
+        """Those whose pool is delivered here; the others return to their queue."""
         for item in [item for item in items if item.pointer.pool in self._elsewhere]:
             items.remove(item)
             getattr(feed.source, "refuse", feed.source.nack)(item.received, DEFAULT_DELAY)
@@ -164,7 +164,7 @@ class Router:
         return items
 
     def _in_turn(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
-        """Those that need not wait for messages of their group in a pool that is not theirs any more; the others return."""
+        """Those that need not wait for messages of their group in another pool; the others return to their queue."""
         behind = [
             item for item in items if self._group_moves.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None
         ]
@@ -199,7 +199,7 @@ class Router:
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, item: RoutedMessage, wall: int) -> None:
-        """A message is done with: it leaves the router and its queue."""
+        """A message is finished: it leaves the router and its queue."""
         if self.tracker.remove(item):
             feed: Feed = item.origin
             feed.in_flight -= 1
@@ -207,9 +207,9 @@ class Router:
             feed.source.ack(item.received)
 
     def send_back(self, item: RoutedMessage, delay: int, *, has_failed: bool = False) -> bool:
-        """Requeue a message; it is redelivered after `delay` seconds. False when its queue could not be reached.
+        """Requeue a message; it is redelivered after `delay` seconds. False if its queue could not be reached.
 
-        `has_failed`: whether an attempt failed. Otherwise nobody tried the message, or its target asked for a later attempt: a
+        `has_failed`: whether an attempt failed. Otherwise the message was not tried, or its target asked for a later attempt: a
         queue that counts attempts (`source.CountsAttempts`) does not count this one.
         """
         if not self.tracker.remove(item):
@@ -226,26 +226,26 @@ class Router:
         try:
             refuse = None if has_failed or not delay else getattr(feed.source, "refuse", None)
             (refuse or feed.source.nack)(item.received, delay)
-        except Exception as error:  # whatever it is: those that return with it do so all the same
+        except Exception as error:  # after any error: the messages that return with it must still return
             log.warning("a message could not be released to %r", feed.config.name, exc_info=error)
             return False
         return True
 
     def force_ack(self, item: RoutedMessage) -> None:
-        """An operator takes a message out: it is acked, not started any more, and not tried again should its call fail."""
+        """An operator removes a message: it is acked, no new delivery starts, and it is not retried if its running call fails."""
         self.ack(item, self.clock.now())
-        for code in (item.pointer.pool, DEFAULT_POOL):  # it may have come before its own pool was there
+        for code in (item.pointer.pool, DEFAULT_POOL):  # it may have arrived before its own pool existed
             runner = self.runners.get(code)
             if runner is not None and runner.pool.drop(item, self._steady()):
                 runner.run()
                 return
 
     def holds(self, item: RoutedMessage) -> bool:
-        """Whether a message is in the router; else an operator has taken it out."""
+        """Whether a message is in the router; if not, an operator has removed it."""
         return self.tracker.holds(item)
 
     def unexpected_error(self, item: RoutedMessage, error: Exception) -> Outcome:
-        """The delivery of a message failed in a way that nobody has thought of: it is tried again, and that is reported."""
+        """The delivery of a message failed unexpectedly: it is retried, and the error is reported."""
         log.error("the delivery of message %r failed", item.pointer.message_id, exc_info=error)
         text = f"{shown_target(item.pointer.target)}: a delivery failed unexpectedly: {type(error).__name__}"
         self.warn(Category.PROCESSING, Severity.WARN, text, POOL)
@@ -253,7 +253,7 @@ class Router:
 
     def dead_letter(self, item: RoutedMessage, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
-        # Without the message's id: a thousand messages that a target refuses are one warning, counted.
+        # Without the message's id, so that a thousand messages refused by a target are one warning, with a count.
         target = shown_target(item.pointer.target)
         if outcome.warning is not None:
             self.warn(Category.CONFIGURATION, outcome.warning, f"{target}: {outcome.error}", MEDIATOR)
@@ -276,17 +276,17 @@ class Router:
                 await self._records.dead_letter(item, reason, error)
             else:
                 await own(item.received, reason, error, item.attempts)
-        except Exception as problem:  # whatever it is: neither the message nor its worker is lost to it
+        except Exception as problem:  # after any error, neither the message nor its worker may be lost
             said = str(problem) if isinstance(problem, PenstockError) else type(problem).__name__
             log.debug("a dead letter could not be kept", exc_info=problem)
             text = f"a dead letter of {feed.config.name!r} could not be kept: {said}"
             self.warn(Category.PROCESSING, Severity.CRITICAL, text, ROUTER)
-            then(False)  # it is not acked before it is safe
+            then(False)  # a message is acked only after it is stored safely
             return
         feed = item.origin  # its queue may have been opened again meanwhile
         is_tracked = self.tracker.remove(item)
         feed.in_flight -= is_tracked
-        if is_tracked or reason == MALFORMED:  # else an operator has taken it out meanwhile
+        if is_tracked or reason == MALFORMED:  # otherwise an operator has removed it meanwhile
             feed.metrics.consumed(self.clock.now())
             feed.metrics.dead_lettered(reason)
             if own is None:
@@ -294,17 +294,17 @@ class Router:
         then(True)
 
     def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
-        """Keep a warning, and log it the first time."""
+        """Record a warning, and log it the first time."""
         if self.warnings.add(category, severity, message, source, self.clock.now()).count == 1:
             log.log(_LEVELS[severity], "%s: %s", category, message)
 
     def _breaker_changed(self, target: str, breaker: Breaker) -> None:
         log.warning("the circuit breaker of %s is %s", self.mediator.breaker_name(target), breaker.state)
 
-    # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self, new: RouterConfig) -> Changes:
-        """Take on a configuration (specification 001, "What Gets Applied"), while messages flow."""
+        """Apply a configuration (specification 001, "What Gets Applied"), while messages flow."""
         async with self._lock:
             spark, new = new.of("spark"), new.of("local")
             elsewhere = frozenset(pool.code for pool in spark.pools)
@@ -320,7 +320,7 @@ class Router:
                 self.update_pool(change.new)
             added = {pool.code for pool in found.pools_added}
             for pool in new.pools:
-                # Also one that there was no room for before: others may have gone.
+                # Also a pool that exceeded the limit before: others may have been removed.
                 if pool.code in added or pool.code not in self.runners:
                     self._admit_pool(pool)
             self._note_moves({code for code in before.keys() | added if self.runners.get(code) is not before.get(code)})
@@ -332,7 +332,7 @@ class Router:
             return found
 
     async def _take_up(self, config: QueueConfig) -> None:
-        """Poll a queue of the configuration. Never by two sources at a time: what both of them hold would lose its order."""
+        """Poll a queue of the configuration, never with two sources at a time: messages of both would lose their order."""
         before = [feed for feed in self.draining_feeds if feed.config.name == config.name or feed.config.uri == config.uri]
         kept = [feed for feed in before if not feed.is_closing and not QueueChange(feed.config, config).has_to_be_opened]
         if kept:
@@ -343,7 +343,7 @@ class Router:
             self.add_feed(config, before)
 
     def _note_moves(self, codes: set[str]) -> None:
-        """Messages that are in the router stay where they are, though others take their place from now on: in their order."""
+        """Messages in the router stay in their pool, though new ones of their groups go to another: keep their order."""
         if codes and self.options.fifo == "strict":
             is_default = DEFAULT_POOL in codes
             self._group_moves.add(
@@ -364,11 +364,11 @@ class Router:
     def add_feed(self, config: QueueConfig, before: Sequence[Feed] = ()) -> None:
         """Open a queue and poll it, after the feeds `before` it are closed.
 
-        One that cannot be opened is warned of, and the others continue.
+        A queue that cannot be opened causes a warning, and the others continue.
         """
         try:
             source = self._open_source(config)
-        except Exception as error:  # whatever it is, see above
+        except Exception as error:  # any error, see above
             said = str(error) if isinstance(error, PenstockError) else type(error).__name__
             log.debug("the queue %r cannot be opened", config.name, exc_info=error)
             text = f"the queue {shown_uri(config.name)!r} cannot be used: {said}"
@@ -380,7 +380,7 @@ class Router:
         feed.start()
 
     def _admit_pool(self, config: PoolConfig) -> None:
-        if config.code in self.runners:  # the default pool, made when it was needed
+        if config.code in self.runners:  # the default pool, created when it was needed
             self.update_pool(config)
             return
         count, options = len(self.runners), self.options
@@ -392,7 +392,7 @@ class Router:
             text = f"there are {options.pool_warning_threshold} pools or more, the limit is {options.max_pools}"
             self.warn(Category.POOL_LIMIT, Severity.WARN, text, ROUTER)
         made = self._add_pool(config).pool
-        if DEFAULT_POOL in self._pools:  # what was to go there may be for this one: copied, as nobody knows of which it is
+        if DEFAULT_POOL in self._pools:  # it may be this pool's messages that the default pool waits for
             for group, ahead in self._pools[DEFAULT_POOL].awaited().items():
                 made.wait_for(group, ahead)
 
@@ -437,7 +437,7 @@ class Router:
     async def restart_unhealthy(self) -> None:
         """Restart the feeds without a successful poll for a minute (specification 001, "Consumer Health Check").
 
-        Also queues are tried again that could not be opened.
+        Queues that could not be opened are tried again too.
         """
         async with self._lock:
             for queue in self.config.queues:
@@ -450,7 +450,7 @@ class Router:
                 text = f"no poll of the queue {shown_uri(name)!r} succeeded for a minute{said}: its consumer is restarted"
                 self.warn(Category.CONSUMER_RESTART, Severity.WARN, text, ROUTER)
                 if feed.trouble is not None:
-                    # Its source works, and knows which acks its server has not heard of: with another one they would be lost.
+                    # Its source works, and knows which acks its server may have missed: with another source these would be lost.
                     await feed.change(feed.config, STOP_POLLING_SECONDS)
                     continue
                 await self._drain_feed(name)
@@ -462,12 +462,12 @@ class Router:
                     self.warn(Category.CONSUMER_RESTART_FAILED, Severity.CRITICAL, text, ROUTER)
 
     async def clean_up(self) -> None:
-        """Let go of pools and feeds that are drained, and of groups and breakers that nobody uses."""
+        """Remove pools and feeds that are drained, and unused groups and breakers."""
         async with self._lock:
             self.draining_runners = [runner for runner in self.draining_runners if not runner.pool.is_drained]
             ended = [feed for feed in self.draining_feeds if not feed.in_flight]
             await asyncio.gather(*(feed.close() for feed in ended))
-            # Not before: one whose closing is cut off, because the router stops, is closed then.
+            # Not earlier: if its closing is cancelled, because the router stops, it is closed then.
             self.draining_feeds = [feed for feed in self.draining_feeds if feed not in ended]
         self.tracker.forget_empty()
         self._group_moves.forget(self.tracker.holds)
@@ -478,7 +478,7 @@ class Router:
 
     def check_for_leaks(self) -> None:
         """Warn of more messages in the router than its pools can hold (specification 001, "Leak Detection")."""
-        # What the specification counts is less than pools hold: it forgets the least capacity of each, and what is being called.
+        # The specification's limit is less than pools hold: it ignores the minimum capacity of each, and running calls.
         pools = [runner.pool for runner in (*self.runners.values(), *self.draining_runners)]
         capacity = sum(max(pool.capacity + pool.concurrency, pool.queued + pool.active) for pool in pools)
         if len(self.tracker) > capacity:
@@ -498,13 +498,13 @@ class Router:
             for found in feed.metrics.depth(depth.pending, depth.not_visible, self.clock.now()):
                 self.warn(found.category, found.severity, found.message, feed.config.name)
 
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
         """Stop in four steps (specification 001, "Graceful Shutdown"). Safe to call twice.
 
-        What waits in pools returns to its queue after everything that runs has ended, in the order it came in: a message that
-        fails now must not be behind those that were to follow it.
+        Messages that wait in pools return to their queue after all running deliveries have ended, in the order in which they
+        arrived: a message that fails now must not come after those that follow it.
         """
         async with self._lock:
             self.mediator.is_stopping = True

@@ -1,4 +1,4 @@
-"""A pool at work: takes what its core gives, has it delivered, and does what follows from the outcome."""
+"""Runs a pool: takes messages from its core, has them delivered, and applies the outcomes."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from penstock.router.records import Attempt, AttemptRecords
 
 SKEW_KEPT = SECOND // 10
 LONGEST_REFUSAL = 10
-"""Seconds after which a message is redelivered that a full pool had no room for, at most."""
+"""A message that a full pool had no room for is redelivered after at most this many seconds."""
 
 
 class Settle(Protocol):
-    """Who settles messages: the router."""
+    """Settles messages: the router."""
 
     def ack(self, item: RoutedMessage, wall: int) -> None:
-        """A message is delivered. `wall` is the present."""
+        """A message is delivered. `wall` is the present time."""
 
     def send_back(self, item: RoutedMessage, delay: int, *, has_failed: bool) -> bool:
-        """Requeue a message; it is redelivered after `delay` seconds. False when the queue could not be reached.
+        """Requeue a message; it is redelivered after `delay` seconds. False if the queue could not be reached.
 
-        `has_failed`: whether an attempt failed. Otherwise nobody tried the message, or its target asked for a later attempt.
+        `has_failed`: whether an attempt failed. Otherwise the message was not tried, or its target asked for a later attempt.
         """
 
     def dead_letter(self, item: RoutedMessage, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
-        """A message is dead; `then` is called when it is safe and acked, or with False when it could not be kept."""
+        """A message is dead; `then` is called when it is stored and acked, or with False if it could not be stored."""
 
     def holds(self, item: RoutedMessage) -> bool:
-        """Whether a message is in the router; else an operator has taken it out."""
+        """Whether a message is in the router; if not, an operator has removed it."""
 
     def unexpected_error(self, item: RoutedMessage, error: Exception) -> Outcome:
-        """The delivery of a message failed in a way that nobody has thought of; what that comes to."""
+        """The outcome of a delivery that failed unexpectedly."""
 
 
 class Runner:
-    """One pool at work. Belongs to one event loop."""
+    """Runs one pool. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Runner:
         self.pool = pool
         self.metrics = PoolMetrics()
         self.is_stopped = False
-        """Nothing is started any more, and what fails stays where it is until it is released."""
+        """No delivery is started any more, and failed messages stay in place until they are released."""
         self._mediator = mediator
         self._settle = settle
         self._records = records
@@ -71,17 +71,17 @@ class Runner:
         self._timer_due = FOREVER
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._gap = 0
-        """How long it takes from one message to the next, in microseconds: a moving average."""
+        """The time from one message to the next, in microseconds: a moving average."""
         self.ended_at = 0
-        """When an attempt last ended (steady time); 0: none did."""
+        """When an attempt last ended (steady time); 0 if none has."""
         self._marked_at = 0
-        """When a message ended, or the first one was started after a time without any."""
+        """When a message ended, or when the first one was started after an idle time."""
         self._idle = asyncio.Event()
         self._refused = 0
         self._limited = 0
-        """How many waits for the rate limit the metrics have."""
+        """How many waits for the rate limit are in the metrics."""
         self._skew = self._skew_until = 0
-        """Wall time less steady time, as of a moment ago."""
+        """Wall-clock time minus steady time, updated at each event."""
 
     def run(self) -> None:
         self._run(self._steady())
@@ -97,7 +97,7 @@ class Runner:
         while pool.active < pool.concurrency and (item := pool.take(now)) is not None:
             try:
                 outcome = self._mediator.deliver(item, self._ended, now)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the other messages continue, and this one is redelivered
+            except Exception as error:  # noqa: BLE001  # after any error the other messages continue, and this one is retried
                 outcome = self._settle.unexpected_error(item, error)
             if outcome is not None:
                 try:
@@ -123,15 +123,15 @@ class Runner:
             self._idle.set()
 
     async def idle(self) -> None:
-        """Return when it is stopped and nothing is worked on any more."""
+        """Return when it is stopped and no delivery is running."""
         await self._idle.wait()
 
     def has_room(self, wanted: int) -> bool:
-        """Whether there is room for this many messages, or for half of what the pool holds."""
+        """Whether there is room for this many messages, or for half of the pool's capacity."""
         return self.pool.room >= min(wanted, self.pool.capacity // 2)
 
     async def room(self, wanted: int, seconds: float) -> bool:
-        """Wait until there is room for this many messages; False when there is none after that time."""
+        """Wait until there is room for this many messages; False if there is none after that time."""
         if self.has_room(wanted):
             return True
         wanted = min(wanted, self.pool.capacity // 2)
@@ -145,11 +145,11 @@ class Runner:
         return True
 
     def refusal(self) -> int:
-        """Seconds after which a message may be redelivered that there was no room for: when, by the look of it, there is."""
+        """Seconds after which a message without room may be redelivered: an estimate of when there is room."""
         gap = max(self._gap, self._steady() - self._marked_at if self.pool.active else 0)
         seconds = min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
         self._refused += 1
-        # Spread over the last quarter: thousands that returned together should not come together.
+        # Spread over the last quarter: thousands that returned together should not arrive together.
         return seconds - self._refused % (seconds // 4 + 1)
 
     def _ended(self, item: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
@@ -160,7 +160,7 @@ class Runner:
         self._run(now)
 
     def _recover(self, item: RoutedMessage, error: Exception, now: int) -> None:
-        """What follows from an outcome could not be done: neither a worker nor a message is lost to that."""
+        """Applying an outcome failed: neither a worker nor a message may be lost."""
         self._settle.unexpected_error(item, error)
         if item.started_at:  # it still has its worker
             self._try_again(item, DEFAULT_DELAY, now, has_failed=True)
@@ -201,7 +201,7 @@ class Runner:
             return
         back = self.pool.retry(item, delay * SECOND, now, was_called=was_called)[1]
         if self.pool.is_strict(item.pointer.group) and not self.pool.is_draining:
-            # There was no room for it here: it is redelivered later than what is held, and keeps nobody waiting behind it.
+            # There was no room for it here: it is redelivered after the held messages, and blocks none behind it.
             delay = max(delay, DEFAULT_DELAY)
         for one in back:
             self._settle.send_back(one, delay, has_failed=has_failed and one is item)

@@ -1,15 +1,15 @@
-"""Where messages come from: the port that every kind of queue implements, and how a queue's URI becomes a source.
+"""Sources of messages: the interface that every kind of queue implements, and how a queue's URI becomes a source.
 
     returned by `poll` ──┬── ack      removed from the queue
                          ├── nack     redelivered when the delay is over
                          ├── extend   not redelivered before `seconds` from now
                          └── neither  redelivered when its lease ends (see `lease_seconds`), or its source is stopped
 
-Settling never waits and never raises: a source collects what it has to settle in one turn of the loop and sends it together. It
+Settling never waits and never raises: a source collects the settlements of one turn of the loop and sends them together. It
 retries what failed; if a message is redelivered after its ack failed, it acks the message again and does not return it from
-`poll` (`core.tracker.LateAcks` remembers). `flush` returns when everything so far is carried out or given up.
+`poll` (`core.tracker.LateAcks` remembers). `flush` returns when all settlements so far are carried out or given up.
 
-A source belongs to one event loop. `poll` may be called by several tasks at once. One conformance suite tests all sources.
+A source belongs to one event loop. Several tasks may call `poll` at once. One conformance suite tests all sources.
 
 The scheme of a URI names the module in `sources/` that opens it: a new kind of queue is one file.
 """
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 
 
 class QueueDepth(msgspec.Struct, frozen=True):
-    """How much a queue holds."""
+    """The number of messages in a queue."""
 
     pending: int
     """Messages that can be delivered."""
     not_visible: int
-    """Messages that are delivered, or have to wait."""
+    """Messages that are delivered, or delayed."""
 
 
 class Source(Protocol):
     """One queue at one server."""
 
     lease_seconds: float | None
-    """How long after `poll` or `extend` a message is delivered again if nothing is said of it; None: not while connected."""
+    """How long after `poll` or `extend` an unsettled message is redelivered; None: not while connected."""
 
     async def start(self) -> None:
         """Connect, and find the queue.
 
-        Unavailable when the server is not reached (try again), FailedPrecondition or NotFound when the queue cannot be used as it
-        is. What an earlier life of this router left unsettled is delivered before what it never saw, in order, as far as the
-        server lets it be.
+        Unavailable if the server cannot be reached (try again), FailedPrecondition or NotFound if the queue cannot be used in its
+        present state. Messages that an earlier run of this router left unsettled are delivered before new ones, in order, as far
+        as the server allows.
         """
 
     async def stop(self) -> None:
-        """Take no more, carry out what was requested, release at once what is unsettled, in order, and close.
+        """Accept no more messages, send the settlements, release unsettled messages at once and in order, and close.
 
         Waiting polls return nothing. Safe to call twice, and before a start.
         """
@@ -71,72 +71,72 @@ class Source(Protocol):
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """Up to `want` messages, in the queue's order, as soon as there is one; nothing after `wait` seconds.
 
-        A server's own limits may make both smaller. Unavailable when the server is not reached: the next call connects again.
+        A server's limits may reduce both values. Unavailable if the server cannot be reached: the next call connects again.
         """
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done with."""
+        """The message is finished."""
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """The message is to be delivered again after this many seconds; 0: at once, in its old place if the server can."""
+        """Redeliver the message after this many seconds; 0: at once, in its old place if the server can."""
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """The message is still worked on: its lease runs for this many seconds from now."""
+        """The message is still being processed: its lease runs for this many seconds from now."""
 
     def set_lease(self, seconds: int) -> None:
-        """Lease messages for `seconds` from now on, where the router and not the server decides that."""
+        """Lease messages for `seconds` from now on, if the router and not the server decides that."""
 
     async def flush(self) -> None:
-        """Return when everything told so far is carried out, or given up."""
+        """Return when all settlements so far are carried out, or given up."""
 
     async def depth(self) -> QueueDepth | None:
-        """How much is in the queue; None where the server does not say."""
+        """The depth of the queue; None if the server does not report it."""
 
 
 class CountsAttempts(Protocol):
-    """A source whose queue counts how often a message was tried, and lets it die after this many times."""
+    """A source whose queue counts the attempts of a message, and dead-letters it after a number of them."""
 
     def refuse(self, received: SourceMessage, delay: int) -> None:
-        """As `nack`, but nobody has tried the message: there was no room for it."""
+        """As `nack`, but the message was not tried: there was no room for it."""
 
 
 class PollsAtServer(Protocol):
-    """A source whose polls continue at the server after they are cancelled, and may take messages there that nobody receives."""
+    """A source whose polls continue at the server after they are cancelled, and may take messages that nobody receives."""
 
     polls_at_server: bool
 
 
 class AcceptsMessages(Protocol):
-    """A source whose queue can be written to from here: for trying a router out."""
+    """A source whose queue accepts messages from here, to try a router."""
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message on the queue; returns the queue's own id of it when it is safe there."""
+        """Put a message on the queue; returns the queue's own id of it when it is stored safely."""
 
 
 class KeepsDeadLetters(Protocol):
-    """A source whose queue has a list of dead letters of its own."""
+    """A source whose queue has its own list of dead letters."""
 
     async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
-        """Move the message to the dead letters, after `attempts` of this router; returns when that is safe."""
+        """Move the message to the dead letters, after `attempts` of this router; returns when it is stored safely."""
 
 
 _ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock", "tls": "nats"}
-"""An SQS queue is known by the URL that the service gave it; a Penstock server may speak TLS; `tls:` is how NATS writes that."""
+"""An SQS queue has the URL that the service assigned; a Penstock server may use TLS; NATS uses `tls:` for that."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9]*):", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What sources are opened with, beside their queue's configuration."""
+    """What sources need in addition to their queue's configuration."""
 
     environment: Mapping[str, str]
     clock: Clock
     local: LocalQueues | None = None
-    """The broker in this process, where there is one."""
+    """The broker in this process, if there is one."""
     remote: RemoteQueues | None = None
-    """The way to other Penstock servers."""
+    """Opens queues of other Penstock servers."""
     sqs_max_messages: int = 10
-    """Messages that a poll of SQS asks for, 1 to 10."""
+    """The number of messages that a poll of SQS asks for, 1 to 10."""
     sqs_wait_seconds: int = 20
     """How long a poll of SQS waits, 0 to 20."""
 
@@ -146,7 +146,7 @@ class _Module(Protocol):
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> Source:
-    """The source of a queue, not started; InvalidArgument for a URI that no source understands."""
+    """The source of a queue, not started; InvalidArgument for a URI with an unknown scheme."""
     found = _SCHEME.match(config.uri)
     module = _module(found[1].lower()) if found is not None else None
     if module is None:
@@ -164,7 +164,7 @@ def schemes() -> list[str]:
 
 
 def _module(scheme: str) -> _Module | None:
-    """What opens the sources of a scheme; None when nothing does."""
+    """The module that opens the sources of a scheme; None if there is none."""
     name = f"{sources.__name__}.{_ALIASES.get(scheme, scheme)}"
     try:
         module = importlib.import_module(name)

@@ -1,11 +1,11 @@
-"""Hot standby: of several routers with one Redis, one is the primary, and another takes over when it is gone.
+"""Hot standby: of several routers with one Redis, one is the primary, and another takes over when it fails.
 
-The lock is a key with a time to live, whose value names the holder and this life of it. Redis does each step as one: take it if
-it is free, renew it if it is still ours, delete it if it is still ours. `core.primary_lease`
-decides when a router may act on it.
+The lock is a key with a time to live; its value identifies the holder, and the run of the holder. Each step is atomic in Redis:
+take it if it is free, renew it if it is still ours, delete it if it is still ours. `core.primary_lease` decides when a router may
+act on it.
 
-`on_change` is called with True, then with False, then with True …, one call after the other. To become primary may take long (it
-starts everything), so the lock is renewed meanwhile; when it is lost before that is done, the call is cancelled. When the call
+`on_change` is called with True, then with False, then with True …, one call after the other. Becoming primary may take long (the
+whole router starts), so the lock is renewed meanwhile; if it is lost before that is done, the call is cancelled. If the call
 fails, the lock goes to another router. Either way a call with False follows.
 """
 
@@ -69,7 +69,7 @@ class Standby:
         self.instance_id = f"{socket.gethostname()}-{secrets.token_hex(4)}" if instance_id is None else instance_id
         if not self.instance_id.strip() or not self.instance_id.isprintable():
             raise InvalidArgument.of("instance_id", instance_id, "a name of characters that can be printed")
-        # Two routers that were given one id, or one that comes back with it, are still two.
+        # Two routers with the same id, or one that restarts with it, are still different holders.
         self._value = f"{self.instance_id}#{secrets.token_hex(8)}"
         self._lease = Lease(
             ttl=micros(ttl, "ttl"),
@@ -83,14 +83,14 @@ class Standby:
         self._stopping = asyncio.Lock()
         self._is_stopping = False
         self._talking = asyncio.Lock()
-        """Held while Redis is asked: what a late answer says must not undo a release."""
+        """Held during a request to Redis: a late answer must not undo a release."""
         self._changed = asyncio.Event()
         self._terms = 0
-        """How often this router became the primary."""
+        """How many times this router became the primary."""
         self._term = 0
-        """Which of those times is now; 0: none."""
+        """The number of the present term as primary; 0 if it is not."""
         self._told = 0
-        """The same, as far as `on_change` knows."""
+        """The term that `on_change` was last called for."""
         self._all_told = asyncio.Event()
         self._holder: str | None = None
         self._refreshed_at = 0
@@ -98,7 +98,7 @@ class Standby:
 
     @property
     def is_primary(self) -> bool:
-        """Whether this router may act, at this very moment: also right when the loop was held up."""
+        """Whether this router may act at this moment: correct even if the event loop was blocked."""
         return self._term != 0 and self._lease.is_held(self._now())
 
     def status(self) -> StandbyState:
@@ -111,16 +111,16 @@ class Standby:
         )
 
     async def start(self) -> None:
-        """Begin to ask for the lock, and return. Safe to call twice."""
+        """Start to request the lock, and return. Safe to call twice."""
         if self._tasks:
             return
         self._is_stopping = False
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._tell())]
 
     async def stop(self) -> None:
-        """Be primary no more, tell of it, and when that is done release the lock.
+        """Stop being primary, call `on_change`, and release the lock after that has ended.
 
-        Safe to call twice, and before a start, but not from inside `on_change`, whose end it waits for.
+        Safe to call twice, and before a start, but not inside `on_change`: it waits until that has ended.
         """
         async with self._stopping:
             if not self._tasks:
@@ -128,12 +128,12 @@ class Standby:
             self._is_stopping = True
             self._set_term(False)
             try:
-                while self._told:  # the lock is renewed until whoever acted on it has ended
+                while self._told:  # the lock is renewed until `on_change` has ended its work
                     self._all_told.clear()
                     await self._all_told.wait()
             finally:
                 running = set(self._tasks)
-                while running:  # an answer that comes at the moment of a cancel may swallow it: then the lock would be kept
+                while running:  # an answer may arrive just as a task is cancelled, and hide the cancellation
                     for task in running:
                         task.cancel()
                     _, running = await asyncio.wait(running, timeout=self._call_timeout)
@@ -162,7 +162,7 @@ class Standby:
         self._changed.set()
 
     async def _ask(self) -> None:
-        """One request: renew what is ours, or ask for what is not."""
+        """One request: renew the lock if it is ours, otherwise try to acquire it."""
         sent_at = self._now()
         is_ours = self._lease.is_ours(sent_at)
         limit = min(self._call_timeout, self._lease.left(sent_at) / SECOND) if is_ours else self._call_timeout
@@ -170,7 +170,7 @@ class Standby:
             async with asyncio.timeout(limit):
                 is_granted = await (self._renew() if is_ours else self._acquire())
                 uptime = await self._uptime() if is_granted and not is_ours else None
-        except Exception as error:  # noqa: BLE001  # whatever went wrong, the lease decides by the clock, and the next try may do
+        except Exception as error:  # noqa: BLE001  # after any error, the lease goes by the clock, and the next try may work
             self._lease.unanswered(self._now())
             self._set_term(self._lease.is_held(self._now()))
             await self._fail(error)
@@ -194,7 +194,7 @@ class Standby:
         found = await self._redis.get(self._key)
         holder = "" if found is None else str(found)
         self._holder = holder.rpartition("#")[0] or holder or None
-        # Ours, though we do not know: the answer to an earlier request was lost, or came too late.
+        # Ours, but we did not know: the answer to an earlier request was lost, or was late.
         return holder == self._value and await self._renew()
 
     async def _renew(self) -> bool:
@@ -203,7 +203,7 @@ class Standby:
         return is_ours
 
     async def _uptime(self) -> int | None:
-        """How long Redis is up, at least; None where it is not allowed to ask."""
+        """How long Redis has been up, at least; None if we are not allowed to ask."""
         from redis.exceptions import ResponseError  # noqa: PLC0415  # it is installed, or we would not be here
 
         try:
@@ -217,10 +217,10 @@ class Standby:
             what = "this router stays primary a little longer" if self.is_primary else "nobody becomes primary without it"
             self._warn(CATEGORY, Severity.WARN, f"Redis at {self._name} does not answer: {problem}; {what}")
         self._error = problem
-        await self._disconnect()  # an answer that comes late must not be taken for that of the next request
+        await self._disconnect()  # a late answer must not be taken for that of the next request
 
     async def _tell(self) -> None:
-        """Tell of every change, in order."""
+        """Call `on_change` for every change, in order."""
         while True:
             while self._told == self._term:
                 self._all_told.set()
@@ -267,12 +267,12 @@ class Standby:
             await self._release()
 
     async def _release(self) -> None:
-        """Delete the lock, if it is ours. If that cannot be, it ends by itself."""
+        """Delete the lock, if it is ours. If that fails, it expires."""
         try:
             async with asyncio.timeout(self._call_timeout):
                 if await self._redis.register_script(_RELEASE)(keys=[self._key], args=[self._value]):
                     self._holder = None
-        except Exception as error:  # noqa: BLE001  # nothing depends on it: it only saves the others a wait
+        except Exception as error:  # noqa: BLE001  # optional: it only saves the other routers a wait
             log.info("the lock of router %s is not released: %s", self.instance_id, _why(error, self._call_timeout))
 
     async def _disconnect(self) -> None:
@@ -283,7 +283,7 @@ class Standby:
 
 def _open(url: str, timeout: float) -> Redis:
     try:
-        from redis.asyncio import Redis  # noqa: PLC0415  # only who has a standby needs it
+        from redis.asyncio import Redis  # noqa: PLC0415  # only a standby needs it
         from redis.asyncio.retry import Retry  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
     except ImportError as error:
@@ -295,14 +295,14 @@ def _open(url: str, timeout: float) -> Redis:
             protocol=2,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),  # `Lease` says when to try again
+            retry=Retry(NoBackoff(), 0),  # `Lease` decides when to try again
         )
     except ValueError:
         raise InvalidArgument.of("standby", shown_uri(url), "a URL such as redis://host:6379/0") from None
 
 
 def _why(error: Exception, timeout: float) -> str:
-    """Why Redis did not answer. It quotes a request that it does not know, and that may hold the password: that part is cut."""
+    """Why Redis did not answer. Redis quotes unknown requests, which may contain the password: that part is removed."""
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout:g} s"
     return f"{type(error).__name__}: {str(error).partition(', with args')[0]}"

@@ -4,10 +4,11 @@
                                                   ^                │
                                                   └──a call fails──┘
 
-While it is half open one call at a time may go through and finds out. It is fed by outcomes: a target that refuses is up.
+While it is half open, one call at a time may go through to test the target. The breaker records outcomes: a target that refuses a
+message is up.
 
 A target may also ask for a pause (429, or `Retry-After` of a 503). No call is made until the pause is over; then one at a time,
-until the target answers anything but the request for another pause.
+until the target answers with anything but another request for a pause.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from penstock.router.core.outcome import Health
 
 WINDOW = 10
 FAILURES = 5
-"""As many of the last WINDOW calls open it."""
+"""This many failures in the last WINDOW calls open it."""
 OPEN_FOR = 5 * SECOND
 SUCCESSES = 3
-"""In a row, to close it."""
+"""This many successful calls in a row close it."""
 
 PROBE_WAIT = SECOND
-"""How long others wait while the first call after a pause is under way."""
+"""How long other calls wait while the first call after a pause is running."""
 
 _ALL = (1 << WINDOW) - 1
 
 
 class State(StrEnum):
-    """Of a breaker."""
+    """The state of a breaker."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"
@@ -43,7 +44,7 @@ class State(StrEnum):
 
 
 class ExportedBreaker(msgspec.Struct, frozen=True, array_like=True):
-    """A breaker as it leaves its process: without instants, which mean nothing elsewhere."""
+    """A breaker in a form for other processes: with durations, since instants mean nothing elsewhere."""
 
     state: State = State.CLOSED
     window: int = 0
@@ -81,11 +82,11 @@ class Breaker:
         self.succeeded = self.failed = self.rejected = 0
         self.used_at = 0
         self.epoch = 0
-        """Counts the changes of its state: a call that began before the last one says nothing about the present state."""
+        """Counts the changes of state: the outcome of a call from before the last change says nothing about the present state."""
         self.is_clean = False
-        """Whether it is closed and all of the last calls succeeded: then one more changes nothing but the total."""
+        """Whether it is closed and all recent calls succeeded: then another success only changes the total."""
         self.paused_until = 0
-        """Until when the target asked for no calls."""
+        """The end of the pause that the target asked for."""
         self._is_resuming = False
         """Whether no answer since the pause has shown that it is over."""
         self._window = 0
@@ -94,12 +95,12 @@ class Breaker:
         self.open_until = 0
         """When the target may be called again after it opened."""
         self.error = ""
-        """What the last call came to that the target did not accept."""
+        """The result of the last call that the target did not accept."""
         self._passed = 0
         self._is_probed = False
 
     def may(self, now: int) -> int:
-        """0 when a call may be made, whose outcome must then be recorded; else how long to wait before asking again."""
+        """0 if a call may be made; its outcome must then be recorded. Otherwise how long to wait before asking again."""
         self.used_at = now
         if self.is_calm:
             return 0
@@ -120,13 +121,13 @@ class Breaker:
         return self.state is State.CLOSED and not self._is_resuming
 
     def pause(self, until: int) -> None:
-        """The target asks for no calls until then. What is under way says nothing about the time after it."""
+        """The target asks for no calls until then. Running calls say nothing about the time after it."""
         self.paused_until = max(self.paused_until, until)
         self._is_resuming, self._is_probed, self.is_clean = True, False, False
         self.epoch += 1
 
     def record(self, health: Health, now: int, epoch: int) -> bool:
-        """Take in what a call said of the target, which was made in this `epoch`; True when the state has changed."""
+        """Record the outcome of a call that was made in this `epoch`; True if the state changed."""
         self.used_at = now
         if health is Health.UP:
             self.succeeded += 1
@@ -149,7 +150,7 @@ class Breaker:
         return False
 
     def reset(self) -> None:
-        """Close it and end a pause, as if nothing had happened. The totals stay."""
+        """Close it and end a pause. The totals stay."""
         self.state = State.CLOSED
         self.paused_until = self.open_until = 0
         self._is_resuming = False
@@ -159,7 +160,7 @@ class Breaker:
 
     @property
     def failure_rate(self) -> float:
-        """Of the calls in the window, 0 to 1."""
+        """The share of failed calls in the window, 0 to 1."""
         return self._window.bit_count() / self.buffered if self._calls else 0.0
 
     @property
@@ -167,7 +168,7 @@ class Breaker:
         return min(self._calls, WINDOW)
 
     def export(self, now: int) -> ExportedBreaker:
-        """What another process has to know to continue. Calls that are under way are not part of it."""
+        """The state that another process needs to continue, without running calls."""
         return ExportedBreaker(
             self.state,
             self._window,
@@ -180,7 +181,7 @@ class Breaker:
 
     @classmethod
     def restore(cls, state: ExportedBreaker, now: int) -> Self:
-        """The breaker that was exported, as of `now`; its totals begin with 0."""
+        """The breaker that was exported, as of `now`; its totals start at 0."""
         made = cls()
         made.state, made._window, made._calls, made._passed = state.state, state.window, state.calls, state.passed
         made.open_until = now + state.open_for if state.open_for else 0
@@ -190,7 +191,7 @@ class Breaker:
         return made
 
     def _count(self, health: Health, now: int) -> bool:
-        """A call more in the window; True when that opens it."""
+        """Add a call to the window; True if that opens the breaker."""
         self._window = (self._window << 1 | (health is Health.DOWN)) & _ALL
         self._calls += 1
         self.is_clean = not self._window and self._calls >= WINDOW
@@ -204,7 +205,7 @@ class Breaker:
 
 
 def merge(states: Iterable[ExportedBreaker]) -> ExportedBreaker:
-    """One state of those in which several processes left the breaker of a target: that of the one which trusts it least."""
+    """Merge the states in which several processes left the breaker of a target: the most restrictive one counts."""
     return max(states, key=_distrust)
 
 

@@ -1,13 +1,13 @@
 """The configuration of a router: its queues and its pools, and what a new configuration changes.
 
-Three spellings are read (camelCase, snake_case, and the short `name` and `uri` of a queue), one is written: camelCase. Where a
-value is given in more than one of them the first of that list counts; null counts as not given. Unknown keys are ignored.
+Three spellings are read (camelCase, snake_case, and the short `name` and `uri` of a queue); camelCase is written. If a value is
+given in several of them, the first of that list counts; null counts as not given. Unknown keys are ignored.
 
-A queue's URI may hold a user and a password: logs, errors and responses show `shown_uri` of it, errors of this module included.
+A queue's URI may contain a user and a password: logs, responses and errors (those of this module too) show `shown_uri` of it.
 
-`changes` compares two configurations. A queue is known by its name, and by its URI when its name is new: a queue that was only
-renamed is changed, not removed and added, so that its messages are never taken by two consumers of this router. One with another
-name or URI is opened again; other changes leave it open.
+`changes` compares two configurations. A queue is identified by its name, and by its URI if its name is new: a queue that was only
+renamed is changed, not removed and added, so that its messages are never taken by two consumers of this router. A queue with
+another name or URI is opened again; other changes leave it open.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import msgspec
 from penstock.errors import InvalidArgument
 
 DEFAULT_VISIBILITY = 120
-"""Seconds that a message is hidden after it was delivered, where the configuration does not say."""
+"""Seconds for which a delivered message is hidden, unless the configuration has a value."""
 
 MAX_CONCURRENCY: Final = 10_000
 MAX_CONNECTIONS: Final = 100
 MAX_RATE: Final = 60_000_000
-"""A minute; one each microsecond, which is as fine as the router's time is."""
+"""A minute. The maximum is one each microsecond, the resolution of the router's clock."""
 MAX_VISIBILITY: Final = 43_200
 MAX_TEXT: Final = 2_048
 """Characters of a name, a code or a URI."""
 
 
 Engine = Literal["local", "spark"]
-"""What delivers: this process, or `penstock pipeline route`."""
+"""What delivers the messages: this process, or `penstock pipeline route`."""
 
 
 class PoolConfig(msgspec.Struct, frozen=True):
@@ -42,35 +42,35 @@ class PoolConfig(msgspec.Struct, frozen=True):
     code: str
     concurrency: int = 1
     rate_per_minute: int | None = None
-    """None: as fast as the concurrency allows."""
+    """None: no limit but the concurrency."""
     engine: Engine = "local"
 
 
 class QueueConfig(msgspec.Struct, frozen=True):
-    """A queue to take messages from."""
+    """A queue to consume from."""
 
     name: str
-    """What it is called in this router; its URI, without the user, where the configuration gives no name."""
+    """The name of the queue in this router; its URI without the user, if the configuration gives no name."""
     uri: str
     connections: int = 1
-    """How many polls at a time."""
+    """The number of concurrent polls."""
     visibility_timeout: int = DEFAULT_VISIBILITY
     """Seconds."""
     engine: Engine | None = None
-    """What takes its messages; None: what all pools have in common, else this process."""
+    """What consumes its messages; None: the engine that all pools share, else this process."""
 
     def __repr__(self) -> str:
         return f"<queue {self.name} at {shown_uri(self.uri)}>"
 
 
 class RouterConfig(msgspec.Struct, frozen=True):
-    """All of it."""
+    """A whole configuration."""
 
     queues: tuple[QueueConfig, ...] = ()
     pools: tuple[PoolConfig, ...] = ()
 
     def of(self, engine: Engine) -> RouterConfig:
-        """What one engine works on: its queues, and its pools."""
+        """The queues and pools of one engine."""
         default: Engine = "spark" if self.pools and all(pool.engine == "spark" for pool in self.pools) else "local"
         return RouterConfig(
             tuple(queue for queue in self.queues if (queue.engine or default) == engine),
@@ -79,9 +79,9 @@ class RouterConfig(msgspec.Struct, frozen=True):
 
 
 def parse_config(data: bytes | object, *, passed_over: list[str] | None = None) -> RouterConfig:
-    """The configuration that JSON, or what was decoded from another form, says; InvalidArgument where it cannot be used.
+    """The configuration in this JSON, or in data decoded from another format; InvalidArgument if it cannot be used.
 
-    The paths of keys that mean nothing here are added to `passed_over`: most are harmless, one may be a typing error.
+    The paths of unknown keys are added to `passed_over`: most are harmless, but one may be a typing error.
     """
     top = _Table("the configuration", _decoded(data) if isinstance(data, bytes) else data, passed_over)
     queues, pools = top.rows("queues"), top.rows("processingPools", "processing_pools")
@@ -102,7 +102,7 @@ def parse_config(data: bytes | object, *, passed_over: list[str] | None = None) 
 
 
 def to_json(config: RouterConfig) -> bytes:
-    """The configuration as `parse_config` reads it, in camelCase, passwords in URIs included: not for showing."""
+    """The configuration as `parse_config` reads it, in camelCase. It contains the passwords of URIs: do not show it."""
     pools = [
         {"code": pool.code, "concurrency": pool.concurrency}
         | ({} if pool.rate_per_minute is None else {"rateLimitPerMinute": pool.rate_per_minute})
@@ -123,9 +123,9 @@ def to_json(config: RouterConfig) -> bytes:
 
 
 def merge(configs: Iterable[RouterConfig]) -> RouterConfig:
-    """One configuration of several: the first that has a pool of that code, or a queue of that URI, is the one that counts.
+    """Merge several configurations into one: of pools with the same code, or queues with the same URI, the first counts.
 
-    Two queues of one name stay two: the later one is called by its URI.
+    Two queues with the same name stay two: the later one gets its URI as its name.
     """
     pools: dict[str, PoolConfig] = {}
     queues: dict[str, QueueConfig] = {}
@@ -147,9 +147,9 @@ _SECRET: Final = re.compile(r"([?&;#][^=&;#]*(?:pass|pwd|secret|token|key|auth|c
 
 
 def shown_uri(uri: str) -> str:
-    """A URI as logs, errors and the monitoring API may show it: without the user, the password and what looks like a secret.
+    """A URI as logs, errors and the monitoring API may show it: without the user, the password and anything like a secret.
 
-    Also of text that is no proper URI, such as one whose password holds an `@` or a `/` that should have been escaped.
+    Also of text that is not a valid URI, such as one whose password has an `@` or a `/` that should have been escaped.
     """
     scheme = found[0] if (found := _SCHEME.match(uri)) else ""
     rest = uri[len(scheme) :]
@@ -165,7 +165,7 @@ _T = TypeVar("_T", int, str)
 
 
 class _Table:
-    """A JSON object, and where it stands in the configuration."""
+    """A JSON object, and its path in the configuration."""
 
     def __init__(self, path: str, value: object, passed_over: list[str] | None) -> None:
         if not isinstance(value, Mapping):
@@ -176,12 +176,12 @@ class _Table:
         self._passed_over = passed_over
 
     def report_unknown_keys(self) -> None:
-        """Add the paths of the keys that nobody asked for."""
+        """Add the paths of the keys that were not read."""
         if self._passed_over is not None:
             self._passed_over += [self._inner(str(key)) for key in self._fields if key not in self._known]
 
     def rows(self, *keys: str) -> list[_Table] | None:
-        """The objects of a list; None when it is not given."""
+        """The objects of a list; None if it is not given."""
         key, value = self._find(keys)
         if value is None:
             return None
@@ -190,19 +190,19 @@ class _Table:
         return [_Table(f"{self._inner(key)}[{place}]", row, self._passed_over) for place, row in enumerate(value)]
 
     def number(self, *keys: str, most: int, zero_is_none: bool = False) -> int | None:
-        """A whole number from 1; None when it is not given, or 0 where that means the same."""
+        """A whole number from 1; None if it is not given, or if it is 0 and `zero_is_none`."""
         return self._value(keys, lambda value: _number(value, most, zero_is_none), f"a whole number from 1 to {most:,}")
 
     def text(self, *keys: str) -> str | None:
-        """Text that is not empty; None when it is not given."""
+        """Text that is not empty; None if it is not given."""
         return self._value(keys, _text, f"1 to {MAX_TEXT:,} characters that can be printed, not only spaces")
 
     def engine(self) -> Engine | None:
-        """What delivers; None when it is not given."""
+        """The engine; None if it is not given."""
         return cast("Engine | None", self._value(("engine",), _engine, "local or spark"))
 
     def missing(self, key: str, wanted: str) -> InvalidArgument:
-        """What is raised when a value has to be given and is not."""
+        """The error for a required value that is not given."""
         return InvalidArgument.of(self._inner(key), None, wanted)
 
     def _value(self, keys: tuple[str, ...], read: Callable[[object], _T | None], wanted: str) -> _T | None:
@@ -228,7 +228,7 @@ def _decoded(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # What a decoder says of text that is not UTF-8 quotes the text.
+        # The decoder's message about text that is not UTF-8 quotes the text.
         said = str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
         raise InvalidArgument(f"the configuration is not JSON: {said}") from None
 
@@ -274,7 +274,7 @@ def _text(value: object) -> str:
 
 
 def _wrong(path: str, value: object, wanted: str) -> InvalidArgument:
-    """A value that is wrong may still hold a password: of a list or an object nothing is shown, of text what a URI may show."""
+    """A wrong value may contain a password: lists and objects are not shown, and of text only what a URI may show."""
     if isinstance(value, str):
         return InvalidArgument.of(path, shown_uri(value), wanted)
     if isinstance(value, Mapping | list | tuple | bytes):
@@ -300,7 +300,7 @@ def _free_name(queue: QueueConfig, taken: set[str]) -> str:
 
 
 class PoolChange(msgspec.Struct, frozen=True):
-    """A pool that stays, with other values."""
+    """A pool that stays, with changed values."""
 
     old: PoolConfig
     new: PoolConfig
@@ -315,7 +315,7 @@ class PoolChange(msgspec.Struct, frozen=True):
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    """A queue that stays, with other values."""
+    """A queue that stays, with changed values."""
 
     old: QueueConfig
     new: QueueConfig
@@ -326,7 +326,7 @@ class QueueChange(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """All that changes."""
+    """The differences between two configurations."""
 
     pools_added: tuple[PoolConfig, ...] = ()
     pools_removed: tuple[PoolConfig, ...] = ()
@@ -336,11 +336,10 @@ class Changes(msgspec.Struct, frozen=True):
     queues_changed: tuple[QueueChange, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything changes."""
         return any(getattr(self, field) for field in self.__struct_fields__)
 
     def describe(self) -> list[str]:
-        """A line for each change, for people; no passwords."""
+        """A line of text for each change, without passwords."""
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -353,7 +352,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def changes(old: RouterConfig | None, new: RouterConfig) -> Changes:
-    """What has to be done to come from the old configuration (None: there is none) to the new one."""
+    """The changes from the old configuration (None if there is none) to the new one."""
     old = old or RouterConfig()
     pools = {pool.code: pool for pool in old.pools}
     kept_pools = [PoolChange(pools[pool.code], pool) for pool in new.pools if pool.code in pools]
@@ -371,7 +370,7 @@ def changes(old: RouterConfig | None, new: RouterConfig) -> Changes:
 
 
 def _same_queues(old: RouterConfig, new: RouterConfig) -> list[QueueChange]:
-    """Pairs of what each queue that stays was and is."""
+    """The old and new configuration of each queue that stays."""
     by_name = {queue.name: queue for queue in old.queues}
     names = {queue.name for queue in new.queues}
     gone_by_uri = {queue.uri: queue for queue in old.queues if queue.name not in names}

@@ -1,16 +1,16 @@
-"""Message groups: what keeps the messages of a group in order.
+"""Message groups: how the messages of a group stay in order.
 
 `GroupLane` holds the messages of one group in one pool; one at a time is processed.
 
-    idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle when nothing is left
+    idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle if the lane is empty
                        ^                            └──> held: the first one waits for its next attempt, the others behind it
-                       └────────────its time has come─────┘
+                       └──────the time has come─────────────┘
 
-`away` are messages that were requeued because there was no room, or for a long time: later messages of the group must not
+`away` are messages that were requeued because there was no room, or with a long delay: later messages of the group must not
 overtake them, so they are requeued as well until the first one is here again.
 
 `BatchGroups` knows which groups of a batch have failed (specification 001, "FIFO Enforcement"). `GroupMoves` knows the groups
-that belong to another pool now, because a pool was added or removed, while messages of them are still in the old one.
+that moved to another pool, because a pool was added or removed, while some of their messages are still in the old one.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from penstock.router.core.message import RoutedMessage
 
 
 class GroupLane:
-    """A group of a pool. The pool moves it between its states; nobody else touches it."""
+    """A group of a pool. Only the pool changes its state."""
 
     __slots__ = ("away", "group", "idle_at", "is_busy", "is_held", "is_ready", "is_strict", "regular", "urgent", "urgents")
 
     def __init__(self, group: str, *, is_strict: bool = True) -> None:
         self.group = group
         self.is_strict = is_strict
-        """Whether a message that failed holds back the others."""
+        """Whether a failed message holds back the others."""
         self.regular: deque[RoutedMessage] = deque()
         self.urgent: deque[RoutedMessage] | None = None
-        """The upper tier; only where priority counts inside a group."""
+        """Urgent messages; only if priority counts inside a group."""
         self.urgents = 0
-        """How many urgent messages wait where it does not: for their sake the whole group goes first."""
+        """How many urgent messages wait, if priority does not count inside a group: they make the whole group go first."""
         self.is_ready = False
         self.is_busy = False
         self.is_held = False
         self.idle_at = 0
         self.away: dict[str, int] | None = None
-        """By key, in order: until when a message is waited for that returned to its queue."""
+        """The messages that returned to their queue, by key and in order: until when each is waited for."""
 
     @property
     def is_empty(self) -> bool:
@@ -48,14 +48,14 @@ class GroupLane:
 
     @property
     def first(self) -> RoutedMessage:
-        """The next message, which stays; only while one waits."""
+        """The next message, without taking it; only if a message waits."""
         return (self.urgent or self.regular)[0]
 
     def pop(self) -> RoutedMessage:
         return self.urgent.popleft() if self.urgent else self.regular.popleft()
 
     def remove(self, item: RoutedMessage) -> bool:
-        """Take a message out, wherever it stands; False when it does not wait here."""
+        """Remove a message, at any position; False if it does not wait here."""
         for row in (self.regular, self.urgent):
             if row and item in row:
                 row.remove(item)
@@ -63,7 +63,7 @@ class GroupLane:
         return False
 
     def clear(self) -> list[RoutedMessage]:
-        """Everything that waits, in order."""
+        """Remove all waiting messages; returns them in order."""
         found = [*(self.urgent or ()), *self.regular]
         self.regular.clear()
         self.urgents = 0
@@ -72,7 +72,7 @@ class GroupLane:
         return found
 
     def cut(self, keep: int) -> list[RoutedMessage]:
-        """Let go of all but the first so many that wait; returns those, in order. Not where priority counts inside a group."""
+        """Remove all but the first `keep` waiting messages; returns them in order. Not if priority counts inside a group."""
         rest = [self.regular.pop() for _ in range(len(self.regular) - keep)]
         rest.reverse()
         self.urgents -= sum(item.pointer.is_urgent for item in rest)
@@ -83,9 +83,9 @@ class GroupLane:
         return self.away is not None and key_of(item) in self.away
 
     def is_in_turn(self, item: RoutedMessage, now: int, coming: set[str]) -> bool:
-        """Whether a message that arrives may come in now.
+        """Whether an arriving message may enter now.
 
-        `coming` are the keys of those that were with it and come in before it; if it may, it becomes one of them.
+        `coming` are the keys of the messages that arrived with it and enter before it; if it may enter, its key is added.
         """
         key = key_of(item)
         away = self.away or {}
@@ -96,7 +96,7 @@ class GroupLane:
                 continue
             if until > now:
                 return False
-            del away[first]  # it does not come any more: deleted at its queue, or dead there
+            del away[first]  # it will not return: its queue deleted or dead-lettered it
         coming.add(key)
         return True
 
@@ -111,17 +111,17 @@ class GroupLane:
         self.away[key_of(item)] = until
 
     def sent_back_first(self, items: Sequence[RoutedMessage], until: int) -> None:
-        """Messages that were here return to their queue: they are waited for before those that never came in."""
+        """Messages from here return to their queue: they are waited for before those that never entered."""
         self.away = {**dict.fromkeys(map(key_of, items), until), **(self.away or {})}
 
 
 def key_of(item: RoutedMessage) -> str:
-    """What distinguishes a message from others of its group, also when it is redelivered, under whatever name of its queue."""
+    """What identifies a message in its group, also after a redelivery or a renaming of its queue."""
     return f"{item.pointer.message_id}\n{item.received.broker_id}"
 
 
 class BatchGroups:
-    """For each batch and group: how many of its messages are left, and whether one has failed.
+    """For each batch and group: how many messages are left, and whether one has failed.
 
     After a failure the later messages of that batch and group are not attempted.
     """
@@ -144,11 +144,11 @@ class BatchGroups:
             self._failed.add((batch, group))
 
     def has_failed(self, batch: int, group: str) -> bool:
-        """Whether one before has failed."""
+        """Whether an earlier one has failed."""
         return bool(self._failed) and (batch, group) in self._failed
 
     def done(self, batch: int, group: str) -> None:
-        """A message of them is settled, whatever came of it. With the last one they are forgotten."""
+        """A message of the group is settled, delivered or not. After the last one the group is forgotten."""
         key = batch, group
         left = self._left.get(key, 0) - 1
         if left > 0:
@@ -162,7 +162,7 @@ Holds = Callable[[RoutedMessage], bool]
 
 
 class GroupMoves:
-    """By pool, as the messages name it, and group: the messages that are still in the old pool, in order.
+    """By pool code of the messages, and group: the messages that are still in the old pool, in order.
 
     Later messages of these groups must not overtake them: they are requeued until the earlier ones have left the router.
     """
@@ -172,24 +172,24 @@ class GroupMoves:
     def __init__(self) -> None:
         self._ahead: dict[tuple[str, str], list[RoutedMessage]] = {}
         self._back: dict[tuple[str, str], dict[str, int]] = {}
-        """Those of them that returned to their queue: they come in before what waits for them."""
+        """Those of them that returned to their queue: they enter before the messages that wait for them."""
 
     def __len__(self) -> int:
         return len(self._ahead)
 
     def add(self, items: Iterable[RoutedMessage]) -> None:
-        """These stay where they are, and others of their groups go elsewhere from now on."""
+        """These messages stay where they are; later messages of their groups go to another pool."""
         for item in items:
             self._ahead.setdefault(_key(item), []).append(item)
 
     def is_behind(self, item: RoutedMessage, holds: Holds) -> bool:
-        """Whether a message that arrives has to wait for others; `holds` is what is in the router."""
+        """Whether an arriving message has to wait for others; `holds` returns whether a message is in the router."""
         return any(map(holds, self._ahead.get(_key(item), ())))
 
     def sent_back(self, item: RoutedMessage, until: int) -> dict[str, int]:
-        """A message returns to its queue: all of its group that were ahead and did so, and until when each is waited for.
+        """A message returns to its queue: all earlier messages of its group that did so, and until when each is waited for.
 
-        Nothing when it is not one of them.
+        Empty if it is not one of them.
         """
         key = _key(item)
         if not any(one is item for one in self._ahead.get(key, ())):
@@ -198,7 +198,7 @@ class GroupMoves:
         return self._back[key]
 
     def forget(self, holds: Holds) -> None:
-        """Forget the groups that nothing is ahead of any more."""
+        """Forget the groups that have no earlier messages left."""
         for key in [key for key, ahead in self._ahead.items() if not any(map(holds, ahead))]:
             del self._ahead[key]
             self._back.pop(key, None)

@@ -1,10 +1,10 @@
-"""Whether a router is well: three questions, each a rule over a snapshot.
+"""The health of a router: three questions, each a rule over a snapshot.
 
-- `infrastructure`: does it work at all? Then a restart may help.
-- `readiness`: can it do its work, and what keeps it from some of it?
-- `overall`: what would an operator say of it?
+- `infrastructure`: does it work at all? If not, a restart may help.
+- `readiness`: can it deliver, and what prevents it for some messages?
+- `overall`: how would an operator rate it?
 
-A router with nothing to do is well; one that waits as a standby is, as long as it can see the lock.
+A router without work is healthy; so is a standby, as long as it can reach the lock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.router.core.snapshot import POLL_DEADLINE, PoolState, QueueState, 
 from penstock.router.core.warnings import WarningRecord
 
 STALL: Final = 120 * SECOND
-"""A pool that has messages to deliver and did not for this long is stalled."""
+"""A pool with messages is stalled if no delivery ended for this long."""
 HEALTHY_SUCCESS_RATE: Final = 0.90
-"""The success rate below which a pool or a queue is not well."""
+"""A pool or a queue with a lower success rate is not healthy."""
 WARNINGS_COUNT_FOR: Final = THIRTY_MINUTES
-"""How long a warning that nobody acknowledges counts for the health."""
+"""How long an unacknowledged warning affects the health."""
 
 
 class Infrastructure(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Infrastructure(msgspec.Struct, frozen=True):
 
 
 def infrastructure(snapshot: Snapshot, now: int) -> Infrastructure:
-    """Whether there are pools, and not all that have something to do are stalled. Queues that are not open are listed."""
+    """Whether there are pools, and not all pools with messages are stalled. Queues that are not open are listed."""
     if not snapshot.is_enabled:
         return Infrastructure(True, "Message router is disabled")
     queues = [*_closed(snapshot, now).values()]
@@ -62,12 +62,12 @@ def _issues(snapshot: Snapshot, now: int) -> list[str]:
 
 
 def _is_stalled(pool: PoolState, now: int) -> bool:
-    """Of a pool with something to do: whether none is being delivered, and that for long. One that never did has yet to begin."""
+    """Whether a pool with messages is delivering none, and has not for too long. A pool that never has is not stalled."""
     return not pool.active and 0 < pool.ended_at < now - STALL
 
 
 def _closed(snapshot: Snapshot, now: int) -> dict[str, str]:
-    """By name of a queue that is not open: what is wrong with it. Why is in the warnings, which not everybody may read."""
+    """By name, what is wrong with queues that are not open. The causes are in the warnings, which only some callers may read."""
     late = _late(snapshot, now)
     return {
         queue.name: f"queue {queue.name}: no poll succeeded within {POLL_DEADLINE // SECOND} s"
@@ -83,15 +83,15 @@ def _late(snapshot: Snapshot, now: int) -> set[str]:
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether a router can do its work."""
+    """Whether a router can deliver."""
 
     is_ready: bool
     issues: list[str]
-    """What keeps it from being ready, or from taking messages of some queues."""
+    """What prevents it from being ready, or from consuming some queues."""
 
 
 def readiness(snapshot: Snapshot, now: int) -> Readiness:
-    """Whether a router can do its work: of its queues, one has to be open."""
+    """Whether a router can deliver: at least one of its queues has to be open."""
     if not snapshot.is_enabled:
         return Readiness(True, [])
     issues = [] if snapshot.is_ready else ["the router has no configuration yet, or is stopping"]
@@ -102,7 +102,7 @@ def readiness(snapshot: Snapshot, now: int) -> Readiness:
 
 
 class Status(StrEnum):
-    """What an operator would say."""
+    """The rating of a router."""
 
     HEALTHY = "HEALTHY"
     WARNING = "WARNING"
@@ -110,7 +110,7 @@ class Status(StrEnum):
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
-    """A router's health in one word, and what it is made of."""
+    """A router's health in one word, with its components."""
 
     status: Status
     reason: str | None
@@ -125,7 +125,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overall:
-    """What an operator would say; `active` are the warnings of the last half hour that nobody has acknowledged."""
+    """The rating of a router; `active` are the unacknowledged warnings of the last half hour."""
     closed = _closed(snapshot, now)
     healthy_queues = sum(queue.name not in closed and is_queue_healthy(queue, now) for queue in snapshot.queues)
     healthy_pools = sum(is_pool_healthy(pool, now) for pool in snapshot.pools)
@@ -155,10 +155,10 @@ def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overal
 
 
 def is_queue_healthy(queue: QueueState, now: int) -> bool:
-    """Whether most of its messages of the last half hour could be consumed."""
+    """Whether most of its messages of the last half hour were consumed."""
     return queue.metrics.numbers(THIRTY_MINUTES, now).success_rate >= HEALTHY_SUCCESS_RATE
 
 
 def is_pool_healthy(pool: PoolState, now: int) -> bool:
-    """Whether most of its messages of the last half hour could be delivered."""
+    """Whether most of its messages of the last half hour were delivered."""
     return pool.metrics.numbers(THIRTY_MINUTES, now).success_rate >= HEALTHY_SUCCESS_RATE

@@ -1,4 +1,4 @@
-"""What a queue's message says (specification 001, "Core Data Structures"), and the message on its way through the router."""
+"""The message of a queue (specification 001, "Core Data Structures"), and the message on its way through the router."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HTTP = "HTTP"
 
 
 class Pointer(msgspec.Struct, frozen=True, gc=False):
-    """What to deliver, and where to. Secrets among its fields are never shown."""
+    """What to deliver, and where. Its secrets are never shown."""
 
     message_id: str = msgspec.field(name="id", default="")
     pool: str = msgspec.field(name="poolCode", default=DEFAULT_POOL)
@@ -25,25 +25,25 @@ class Pointer(msgspec.Struct, frozen=True, gc=False):
     auth_token: str = msgspec.field(name="authToken", default="")
     signing_secret: str = msgspec.field(name="signingSecret", default="")
     payload: msgspec.Raw = msgspec.Raw(b"")
-    """The message's own content as JSON, when the body carries one; nothing when it is a pointer alone."""
+    """The message's own content as JSON, if the body has one; empty if it is only a pointer."""
 
     def __repr__(self) -> str:
         return f"<{self.message_id} of group {self.group} for pool {self.pool}>"
 
 
 class SourceMessage(msgspec.Struct, gc=False, eq=False):
-    """A message as a source hands it out, to be released to that source when it is settled."""
+    """A message as delivered by a source, to be released to that source when it is settled."""
 
     broker_id: str
-    """The source's own id of the message: the same each time that the message is delivered."""
+    """The source's own id of the message: the same at each delivery."""
     body: bytes
     receipt: Any = None
-    """What the source needs to settle this delivery; nobody else looks at it."""
+    """What the source needs to settle this delivery; only the source uses it."""
     count: int = 1
-    """How often the source has handed the message out, as far as it knows."""
+    """How often the source has delivered the message, as far as it knows."""
 
     def __repr__(self) -> str:
-        return f"<{self.broker_id}, {len(self.body)} bytes>"  # its body may hold a token
+        return f"<{self.broker_id}, {len(self.body)} bytes>"  # the body may contain a token
 
 
 class RoutedMessage(msgspec.Struct, gc=False, eq=False):
@@ -53,30 +53,30 @@ class RoutedMessage(msgspec.Struct, gc=False, eq=False):
     queue: str
     """The name of the queue it came from."""
     received: SourceMessage
-    """The latest delivery by the source; an older one may no longer be settled."""
+    """The latest delivery by the source; older ones must not be settled any more."""
     origin: Any = None
-    """Who took it from the queue and settles it there; the rules do not look at it."""
+    """The object that took it from the queue and settles it there; the rules do not use it."""
     batch: int = 0
-    """Which batch it came with: batches are numbered by the router."""
+    """The number of the batch it came with; the router numbers batches."""
     tracked_at: int = 0
     leased_at: int = 0
     """When its source delivered it, or its lease was extended."""
     attempts: int = 0
-    """How often its delivery was tried here; each time may take several calls."""
+    """How many delivery attempts it had here; an attempt may make several calls."""
     failures: int = 0
-    """How many of these attempts count towards `max_attempts`: those whose target did not only ask for a later one."""
+    """How many of these attempts count towards `max_attempts`: all but those whose target only asked for a later attempt."""
     started_at: int = 0
-    """When the attempt that runs was started; 0 while it waits."""
+    """When the running attempt was started; 0 while it waits."""
     due: int = 0
-    """When it may be tried again; 0 when nothing keeps it back."""
+    """When it may be retried; 0 if it does not wait for that."""
     error: str = ""
     """Why the last attempt did not deliver it."""
     delivery: Any = None
-    """The attempt that runs, for whoever has to cut it off; the rules do not look at it."""
+    """The running attempt, for the code that may have to cancel it; the rules do not use it."""
 
 
 class _Body(msgspec.Struct, rename="camel"):
-    """The same as others write it: with nothing where there is nothing, and with the names of the original's other versions."""
+    """The same as other systems write it: with null for missing values, and with the names of other versions of the original."""
 
     id: str | None = None
     message_id: str | None = None
@@ -96,7 +96,7 @@ _decode_other = msgspec.json.Decoder(_Body).decode
 
 
 def parse(body: bytes) -> Pointer:
-    """The pointer in a message's body; InvalidArgument when there is none: that message is dead, it never will be understood."""
+    """The pointer in a message's body; InvalidArgument if there is none. Such a message is dead: no retry can help."""
     try:
         found = _decode(body)
         if found.message_id and found.target and found.pool and found.group and not found.group.isspace():
@@ -118,7 +118,7 @@ def _parse_other(body: bytes) -> Pointer:
     if not message_id:
         raise InvalidArgument("the message has no id", hint=_WANTED)
     if not target:
-        # Without its id: a thousand of them are one warning.
+        # Without the message's id, so that a thousand of them are one warning.
         raise InvalidArgument("the message has no mediationTarget", hint=_WANTED)
     group = found.message_group_id
     return Pointer(

@@ -1,9 +1,9 @@
-"""What a pool and a queue count. Called once or twice a message, so an event costs a comparison and an addition or two.
+"""The counters of pools and queues. Called once or twice a message, so an event costs a comparison and an addition or two.
 
-Windows cost nothing more: the counters only ever grow, and every ten seconds in which something happens they are copied into a
-history. What happened in the last five minutes is what the counters say now, less what they said then.
+Windows cost nothing more: the counters only grow, and every ten seconds in which something happens they are copied into a
+history. The numbers of the last five minutes are the counters now minus the counters then.
 
-Written by one thread; any may read, and sees numbers that were true an instant ago.
+One thread writes; any thread may read, and may see numbers that are an instant old.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ THIRTY_MINUTES: Final = 1800 * SECOND
 BOUNDS: Final = tuple(int(bound * SECOND) for bound in (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10))
 
 BACKLOG: Final = 1_000
-"""More messages than this that wait in a queue are worth a warning."""
+"""If more messages than this wait in a queue, there is a warning."""
 GROWTH: Final = 100
-"""This many more messages at the end of a period than at its beginning mean that the queue grows."""
+"""A queue grows if it has at least this many more messages at the end of a period than at its start."""
 GROWTH_PERIOD: Final = 30 * SECOND
 GROWTH_PERIODS: Final = 3
 
@@ -42,21 +42,21 @@ class History:
         self._rows = array("q")
 
     def keep(self, counters: tuple[int, ...], now: int) -> int:
-        """Copy the counters as they were before what happens now; returns when to do it again."""
+        """Copy the counters as they were before the present event; returns when to do it again."""
         begin = now - now % STEP
-        if self._times and self._times[-1] >= begin:  # the clock was set back: what follows is counted as of then
+        if self._times and self._times[-1] >= begin:  # the clock was set back: later events count as of that time
             return self._times[-1] + STEP
         too_old = bisect_left(self._times, begin - THIRTY_MINUTES - STEP)
         if too_old:
-            # Replaced, not cut: another thread may be reading.
+            # Replaced, not modified: another thread may be reading.
             self._times, self._rows = self._times[too_old:], self._rows[too_old * self._width :]
         self._rows.extend(counters)
         self._times.append(begin)
         return begin + STEP
 
     def since(self, span: int, now: int, counters: tuple[int, ...]) -> tuple[int, ...]:
-        """How much the counters grew within the span, to ten seconds; `counters` is what they are."""
-        # A thread that reads may have been stopped since it read the counters: nothing has shrunk.
+        """How much the counters grew within the span, with a resolution of ten seconds; `counters` are the present ones."""
+        # The reading thread may have been interrupted after it read the counters: then the difference is 0, not negative.
         return tuple(max(count - old, 0) for count, old in zip(counters, self._before(span, now, counters), strict=True))
 
     def _before(self, span: int, now: int, counters: tuple[int, ...]) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class History:
 
 
 class PoolCounts(msgspec.Struct, frozen=True):
-    """What happened in a pool within a span, or since it was made."""
+    """What happened in a pool within a span, or since it was created."""
 
     succeeded: int
     failed: int
@@ -77,16 +77,16 @@ class PoolCounts(msgspec.Struct, frozen=True):
     rate_limited: int
     """Waits for the pool's own rate limit."""
     time: int
-    """Microseconds of all attempts together."""
+    """The total duration of all attempts in microseconds."""
 
     @property
     def processed(self) -> int:
-        """Messages that came to an end. What is tried again has not."""
+        """Messages that were delivered or failed. Messages that are retried do not count."""
         return self.succeeded + self.failed
 
     @property
     def success_rate(self) -> float:
-        """1 when nothing came to an end."""
+        """1 if no message was processed."""
         return self.succeeded / self.processed if self.processed else 1.0
 
     @property
@@ -95,7 +95,7 @@ class PoolCounts(msgspec.Struct, frozen=True):
 
     @property
     def average_time(self) -> float:
-        """Microseconds of one attempt; 0 when there was none."""
+        """The average duration of an attempt in microseconds; 0 if there was none."""
         return self.time / self.attempts if self.attempts else 0.0
 
 
@@ -118,18 +118,18 @@ class PoolMetrics:
 
     def __init__(self) -> None:
         self.submitted = 0
-        """Messages that the pool took; the caller that gives it one adds one."""
+        """Messages that the pool accepted; the caller of `submit` counts them."""
         self.succeeded = 0
         self.failed = 0
         self.transient = 0
         self.throttled = 0
         self.rate_limited = 0
         self.time = 0
-        """Microseconds of all attempts together."""
+        """The total duration of all attempts in microseconds."""
         self.durations = [0] * (len(BOUNDS) + 1)
-        """Attempts by how long they took; the last is for what is above all bounds."""
+        """The number of attempts by duration; the last counts those above all bounds."""
         self.errors: dict[str, int] = {}
-        """Attempts that did not succeed, by what they came to."""
+        """Attempts that did not succeed, by kind of error."""
         self._history = History(6)
         self._until = 0
 
@@ -157,11 +157,11 @@ class PoolMetrics:
         self.rate_limited += count
 
     def errored(self, kind: str) -> None:
-        """An attempt did not succeed: `ERROR_PROCESS` and the like. Beside `finished`."""
+        """An attempt failed, with `ERROR_PROCESS` or another kind. Call this in addition to `finished`."""
         self.errors[kind] = self.errors.get(kind, 0) + 1
 
     def numbers(self, span: int | None, now: int) -> PoolCounts:
-        """What happened within the span, or ever."""
+        """What happened within the span, or since the start if it is None."""
         counters = self._counters()
         return PoolCounts(*(counters if span is None else self._history.since(span, now, counters)))
 
@@ -190,14 +190,14 @@ class QueueCounts(msgspec.Struct, frozen=True):
 
 
 class QueueFinding(msgspec.Struct, frozen=True):
-    """Something about a queue that is worth a warning; the warning's source is the queue."""
+    """A finding about a queue that deserves a warning; the source of the warning is the queue."""
 
     category: Category
     severity: Severity
     message: str
 
 
-# Their texts hold no numbers: equal ones are counted in one warning as long as the trouble lasts.
+# The texts have no numbers, so that equal ones are counted in one warning while the problem lasts.
 _BACKLOG: Final = QueueFinding(Category.QUEUE_BACKLOG, Severity.WARN, f"more than {BACKLOG} messages wait in the queue")
 _GROWING: Final = QueueFinding(
     Category.QUEUE_GROWING,
@@ -207,7 +207,7 @@ _GROWING: Final = QueueFinding(
 
 
 class QueueMetrics:
-    """The counters of a queue, and how much it holds."""
+    """The counters of a queue, and its depth."""
 
     __slots__ = (
         "_checked_at",
@@ -236,9 +236,9 @@ class QueueMetrics:
         self.dead: dict[str, int] = {}
         """Dead letters, by reason. They are also counted as consumed."""
         self.pending = 0
-        """Messages that can be delivered, when the queue was last asked."""
+        """Messages that can be delivered, when the depth was last read."""
         self.not_visible = 0
-        """Messages that are delivered, or have to wait, when the queue was last asked."""
+        """Messages that are leased or delayed, when the depth was last read."""
         self._checked_at = -FOREVER
         self._checked_pending = 0
         self._growths = 0
@@ -254,23 +254,23 @@ class QueueMetrics:
         self._consumed += 1
 
     def dead_lettered(self, reason: str) -> None:
-        """A message is kept as a dead letter. Beside `consumed`."""
+        """A message was kept as a dead letter. Call this in addition to `consumed`."""
         self.dead[reason] = self.dead.get(reason, 0) + 1
 
     def failed(self, now: int) -> None:
-        """A message was released: it could not be delivered."""
+        """A message was released because it could not be delivered."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._failed += 1
 
     def deferred(self, count: int, now: int) -> None:
-        """Messages were released: there was no room for them, or their target asked for it."""
+        """Messages were released because there was no room for them, or because their target asked for it."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
         self._deferred += count
 
     def depth(self, pending: int, not_visible: int, now: int) -> list[QueueFinding]:
-        """The queue was asked how much it holds; what is worth a warning about that."""
+        """The depth of the queue was read; returns findings that deserve a warning."""
         self.pending, self.not_visible = pending, not_visible
         found = [_BACKLOG] if pending > BACKLOG else []
         if now - self._checked_at >= GROWTH_PERIOD:
@@ -282,7 +282,7 @@ class QueueMetrics:
         return found
 
     def numbers(self, span: int | None, now: int) -> QueueCounts:
-        """What happened within the span, or ever."""
+        """What happened within the span, or since the start if it is None."""
         counters, age = self._counters(), max(now - self._opened_at, SECOND)
         if span is None:
             return QueueCounts(*counters, counters[1] * SECOND / age)

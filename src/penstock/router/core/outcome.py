@@ -1,11 +1,11 @@
-"""What came of a call, and what follows from it: one table (specification 001, "Response Handling" and "Outcome Handling").
+"""The outcome of a call, and what follows from it: one table (specification 001, "Response Handling" and "Outcome Handling").
 
     answer or failure ──judge──> Outcome ──┬── delivered      ack at the source
                                            ├── undeliverable  kept as a dead letter, then ack
-                                           └── again          tried again after a delay
+                                           └── again          retried after a delay
 
-A retryable outcome may be tried again at once, inside the same attempt (1 s, 2 s, 3 s); what `again` means after that depends on
-the order that is kept (see `pool`). A permanent failure always warns; what is tried again never does.
+A retryable outcome may be retried at once, inside the same attempt (1 s, 2 s, 3 s); what `again` means after that depends on the
+order of the pool (see `pool`). A permanent failure always warns; a retry never does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.durations import SECOND
 from penstock.http.client.transport import Answer, Failure, FailureKind
 
 DEFAULT_DELAY: Final = 30
-"""Seconds until a message is redelivered, when nobody says otherwise."""
+"""Seconds until a message is redelivered, unless the target asks for another delay."""
 FAST_DELAY: Final = 10
-"""The same for one that was not tried, because one before it in its group had failed."""
+"""The same for a message that was not tried because an earlier one of its group had failed."""
 MAX_DELAY: Final = 43_200
 TRIES: Final = 3
 """Calls in one attempt."""
@@ -40,7 +40,7 @@ class Result(StrEnum):
 
 
 class Disposition(StrEnum):
-    """What is done with the message."""
+    """What to do with the message."""
 
     DELIVERED = "delivered"
     UNDELIVERABLE = "undeliverable"
@@ -48,7 +48,7 @@ class Disposition(StrEnum):
 
 
 class Health(StrEnum):
-    """What a call says of its target."""
+    """What a call says about its target."""
 
     UP = "up"
     DOWN = "down"
@@ -56,7 +56,7 @@ class Health(StrEnum):
 
 
 class Metric(StrEnum):
-    """What a pool counts it as."""
+    """How a pool counts it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -66,7 +66,7 @@ class Metric(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad a warning is."""
+    """The severity of a warning."""
 
     INFO = "INFO"
     WARN = "WARN"
@@ -75,36 +75,36 @@ class Severity(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of a call."""
+    """The outcome of a call."""
 
     result: Result
     disposition: Disposition
     health: Health
     metric: Metric
     status: int = 0
-    """0: there was no answer."""
+    """0 if there was no answer."""
     delay: int = 0
-    """Seconds that the target asked for; 0: it did not ask."""
+    """Seconds that the target asked for; 0 if it did not."""
     is_retryable: bool = False
     """Whether the same attempt may call again."""
     is_deferral: bool = False
     """Whether the target, or its breaker, only asks for a later attempt: that does not count towards `max_attempts`."""
     is_pause: bool = False
-    """Whether the target asks for no calls at all within `delay`."""
+    """Whether the target asks for no calls at all during `delay`."""
     warning: Severity | None = None
     error: str = ""
 
     @property
     def effective_delay(self) -> int:
-        """Seconds until the message is tried again."""
+        """Seconds until the message is retried."""
         return min(max(self.delay, 1), MAX_DELAY) if self.delay else DEFAULT_DELAY
 
 
 class _Reply(msgspec.Struct, rename="camel"):
-    """What an answer may say. Anything else in it is passed over."""
+    """The fields of an answer that are used. Others are ignored."""
 
     ack: bool | None = None
-    delay_seconds: Any = None  # a target that writes it oddly still did not take the message
+    delay_seconds: Any = None  # a target that sends an invalid value still did not accept the message
 
 
 _decode_reply = msgspec.json.Decoder(_Reply).decode
@@ -118,7 +118,7 @@ _NO_CONNECTION: Final = {FailureKind.CONNECT_TIMEOUT, FailureKind.UNREACHABLE, F
 
 
 def judge(found: Answer | Failure, now: Callable[[], int]) -> Outcome:
-    """What came of a call. `now` gives wall time; it is asked for answers that name a date."""
+    """The outcome of a call. `now` returns wall-clock time; it is called for answers that contain a date."""
     if type(found) is Answer:
         status = found.status
         if 200 <= status < 300:
@@ -129,7 +129,7 @@ def judge(found: Answer | Failure, now: Callable[[], int]) -> Outcome:
 
 
 def _accepted(answer: Answer) -> Outcome:
-    """2xx. Only a body that says so defers the message; no JSON, or none of that shape, is a success as well."""
+    """2xx. A message is deferred only if the body asks for it; a body without that field, or that is not JSON, is a success."""
     try:
         reply = _decode_reply(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -149,7 +149,7 @@ def _accepted(answer: Answer) -> Outcome:
 
 
 def _seconds(value: object) -> int:
-    """A delay that a target asks for; 0 when it is none."""
+    """The delay that a target asks for in seconds; 0 if the value is not valid."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
         return 0
     return int(min(value, MAX_DELAY))
@@ -212,7 +212,7 @@ def _failed(failure: Failure) -> Outcome:
 
 
 def retry_after(text: str | None, now: int) -> int:
-    """Seconds that a Retry-After header asks for: a number or an HTTP date; 30 without one, never outside 1 to 43,200."""
+    """Seconds that a Retry-After header asks for: a number or an HTTP date; 30 without one, always within 1 to 43,200."""
     if not text:
         return DEFAULT_DELAY
     text = text.strip()
@@ -229,7 +229,7 @@ _MONTHS: Final = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def _moment(text: str) -> float | None:
-    """The seconds since 1970 of a date as HTTP writes it; None for anything else."""
+    """An HTTP date as seconds since 1970; None for other text."""
     found = _DATE.fullmatch(text)
     if found is None or found[2] not in _MONTHS:
         return None

@@ -1,12 +1,13 @@
-"""A process pool: lanes of groups, a number of messages at a time, and a rate limit (specification 001, "Process Pools").
+"""A process pool: groups of messages, a limit on concurrent calls, and a rate limit (specification 001, "Process Pools").
 
-It decides and never waits: `take` gives what may be worked on now, and `next_due` says when to ask again if nothing else happens.
-Groups without messages cost nothing but their entry, which goes after five idle minutes.
+It decides and never waits: `take` returns a message that may be processed now, and `next_due` says when to call it again if
+nothing else happens. A group without messages costs one entry, which is removed after five idle minutes.
 
-Two orders. `strict`: a message that failed stays here, first in its group, until its next attempt; nothing of the group overtakes
-it. One with a long delay returns to its queue with all of its group, and the group waits for it. `batch`: what failed returns
-to its queue, and with it the rest of its batch and group; within a group, urgent messages come first. Messages without a group
-are in batch order also in a strict pool: nobody asked for their order, and one dead target must not stop them all.
+Two orders. `strict`: a failed message stays here, first in its group, until its next attempt, and no message of the group
+overtakes it. After a failure with a long delay the message returns to its queue with all of its group, and later messages of the
+group wait for it. `batch`: a failed message returns to its queue, with the rest of its batch and group; within a group, urgent
+messages come first. Messages without a group are processed in batch order in a strict pool too: they need no order, and one dead
+target must not stop them all.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from penstock.router.core.message import DEFAULT_GROUP, RoutedMessage
 
 MINUTE = 60 * SECOND
 MAX_INSTANTS = 4_096
-"""Of how many instants in a minute a rate limit keeps the permits apart."""
+"""How many instants of a minute a rate limit distinguishes."""
 
 
 class RateLimit:
-    """How often a pool may call, in calls per minute (specification 001, "Rate Limiting").
+    """The rate limit of a pool, in calls per minute (specification 001, "Rate Limiting").
 
     At most `per_minute` permits in any 60 seconds (decision 70). It returns how long to wait, and never waits.
     """
@@ -36,15 +37,15 @@ class RateLimit:
     __slots__ = ("_granted", "_in_window", "_slot", "per_minute")
 
     def __init__(self, per_minute: int, before: RateLimit | None = None) -> None:
-        """`before` is the limit that this one replaces: what was permitted by it counts."""
+        """`before` is the limit that this one replaces; the permits that it granted count."""
         if per_minute < 1:
             raise InvalidArgument.of("rate_per_minute", per_minute, "a whole number from 1 on", hint="leave it out for no limit")
         self.per_minute = per_minute
         self._granted: deque[list[int]] = deque() if before is None else before._granted
-        """Instants with the number of permits of each, oldest first; those of the last minute."""
+        """The permits of the last minute: instants with the number of permits of each, oldest first."""
         self._in_window: int = 0 if before is None else before._in_window
         self._slot = 1 if per_minute <= MAX_INSTANTS else MINUTE // MAX_INSTANTS
-        """Permits of this many microseconds are kept together, as if all were of the last of them: never more than asked."""
+        """Permits of a slot of this many microseconds count as granted at its end, so the rate is never above the limit."""
 
     def take(self, now: int) -> int:
         """Take a permit and return 0, or return the time until there is one."""
@@ -62,9 +63,9 @@ class RateLimit:
         return 0
 
     def export(self, now: int, since: int = 0) -> list[tuple[int, int]]:
-        """Permits of the last minute that were granted from `since` on: how long ago (microseconds), and how many.
+        """Permits of the last minute that were granted since `since`: their age (microseconds), and how many.
 
-        They are summed up by seconds, and none is called older than it is.
+        They are grouped by second; no age is more than the real one.
         """
         found: dict[int, int] = {}
         for at, count in self._granted:
@@ -74,7 +75,7 @@ class RateLimit:
         return [(second * SECOND, count) for second, count in found.items()]
 
     def add(self, permits: Iterable[tuple[int, int]], now: int) -> None:
-        """Count permits that were granted elsewhere, as `export` gives them."""
+        """Count permits that were granted elsewhere, in the form that `export` returns."""
         known = [*self._granted, *([now - age, count] for age, count in permits)]
         self._granted = deque(sorted((one for one in known if one[0] > now - MINUTE), key=itemgetter(0)))
         self._in_window = sum(count for _, count in self._granted)
@@ -92,14 +93,14 @@ LEAST_CAPACITY = 50
 DEFAULT_CONCURRENCY = 20
 IDLE_AFTER = 300 * SECOND
 GRACE = 60 * SECOND
-"""How much longer than its delay a message is waited for that returned to its queue."""
+"""How long a group waits for a message that returned to its queue, beyond the delay of that message."""
 
 
 class RetryDecision(Enum):
-    """What the pool does with a message that is to be tried again."""
+    """What the pool does with a message that has to be retried."""
 
     HELD = "held"
-    """It stays here until its time has come."""
+    """It waits here until its next attempt."""
     SENT_BACK = "sent_back"
     """It returns to its queue."""
 
@@ -142,7 +143,7 @@ class Pool:
         hold_limit: int = 60 * SECOND,
         capacity: int | None = None,
     ) -> None:
-        """`capacity`: messages that may wait in it, if that does not follow from the concurrency."""
+        """`capacity`: how many messages may wait, if not derived from the concurrency."""
         if concurrency < 1:
             raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
         self.code = code
@@ -152,35 +153,35 @@ class Pool:
         self.hold_limit = hold_limit
         self.lanes: dict[str, GroupLane] = {}
         self.queued = 0
-        """Messages that wait, those that are held among them."""
+        """Messages that wait, including those that are held."""
         self.active = 0
         self.held = 0
-        """Those of them whose group waits for the next attempt of its first one."""
+        """Waiting messages of groups whose first message waits for its next attempt."""
         self.away = 0
         """Groups that wait for messages which returned to their queue."""
         self.is_draining = False
         self.is_paused = False
-        """An operator has stopped it: nothing is started."""
+        """An operator has paused it: no delivery is started."""
         self.batches = BatchGroups()
         self.limited = 0
         """Messages that had to wait for a permit of the rate limit, so far."""
         self._limited: RoutedMessage | None = None
-        """The one that waits at present."""
+        """The message that waits for a permit now."""
         self._is_strict = is_strict
         self.passed_over: list[RoutedMessage] = []
-        """What `take` found to be of a batch and group that has failed: the caller sends them back and clears the list."""
+        """Messages of a failed batch and group, found by `take`: the caller returns them to their queue and clears the list."""
         self._regular: deque[GroupLane] = deque()
         self._urgent: deque[GroupLane] = deque()
         self._by_due: list[tuple[int, int, GroupLane]] = []
         self._number = 0
         self._limited_until = FOREVER
 
-    # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── arriving ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def room(self) -> int:
-        """How many messages it takes at present."""
-        # What is held came from a worker, not through here: with that there may be more than its capacity.
+        """How many more messages it accepts now."""
+        # Held messages come from a worker, not through here: with them there may be more than the capacity.
         return 0 if self.is_draining else max(self.capacity - self.queued, 0)
 
     def is_awaited(self, item: RoutedMessage) -> bool:
@@ -189,7 +190,7 @@ class Pool:
         return lane is not None and lane.is_awaited(item)
 
     def is_in_turn(self, item: RoutedMessage, now: int, coming: set[str]) -> bool:
-        """Whether a message may come in, as far as the order of its group goes. `coming` is as for `GroupLane.is_in_turn`."""
+        """Whether the order of its group lets a message in. `coming` is as for `GroupLane.is_in_turn`."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.away:
             return True
@@ -198,17 +199,17 @@ class Pool:
         return is_in_turn
 
     def must_wait(self, item: RoutedMessage) -> bool:
-        """Whether the group of a message waits for its first one, and enough of the pool is taken by such groups."""
+        """Whether the group of a message waits for its first message, and such groups take up enough of the pool."""
         lane = self.lanes.get(item.pointer.group)
         return lane is not None and lane.is_held and self.is_hold_limit_reached
 
     @property
     def is_hold_limit_reached(self) -> bool:
-        """Whether half of the pool is taken by groups that have to wait: the other half is for those that can move."""
+        """Whether half of the pool is taken by groups that have to wait: the other half is for groups that can proceed."""
         return self.held >= max(self.capacity // 2, 1)
 
     def submit(self, item: RoutedMessage) -> bool:
-        """Take a message in, last of its group; False when there is no room, or the pool is being drained."""
+        """Accept a message, as the last of its group; False if there is no room, or the pool is being drained."""
         if self.is_draining or self.queued >= self.capacity:
             return False
         pointer = item.pointer
@@ -236,7 +237,7 @@ class Pool:
         return True
 
     def submit_all(self, items: Sequence[RoutedMessage]) -> int:
-        """Take messages in for which there is room; returns how many. As `submit` for each of them, which is slower."""
+        """Accept as many of the messages as there is room for; returns how many. The same as `submit` for each, but faster."""
         if not self._is_strict or self.is_draining or self.queued + len(items) > self.capacity:
             return sum([self.submit(item) for item in items])
         lanes, regular, grouped = self.lanes, self._regular, len(items)
@@ -268,14 +269,14 @@ class Pool:
         return len(items)
 
     def sent_back(self, item: RoutedMessage, until: int) -> None:
-        """A message could not come in and returns to its queue: what comes after it in its group has to wait for it."""
+        """A message was not accepted and returns to its queue: later messages of its group have to wait for it."""
         if self.is_strict(item.pointer.group):
             lane = self._lane(item.pointer.group)
             self.away += not lane.away
             lane.sent_back(item, until + GRACE)
 
     def awaited(self, now: int | None = None) -> dict[str, dict[str, int]]:
-        """By group: which messages are waited for, and until when. With `now` also those that wait here and will return."""
+        """By group: the messages it waits for, and until when. With `now`, also those that wait here and will return."""
         return {
             group: {**({} if now is None else dict.fromkeys(map(key_of, lane.regular), now + GRACE)), **(lane.away or {})}
             for group, lane in self.lanes.items()
@@ -283,19 +284,19 @@ class Pool:
         }
 
     def wait_for(self, group: str, ahead: Mapping[str, int]) -> None:
-        """Messages of a group are on their way that come before all others of it."""
+        """Messages of a group are on their way, and come before all its others."""
         if not self.is_strict(group):
             return
         lane = self._lane(group)
         self.away += not lane.away
         lane.away = {**ahead, **(lane.away or {})}
 
-    # ── being worked on ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, now: int) -> RoutedMessage | None:
-        """The next message to work on; None when there is none, no worker is free, or it is too early.
+        """The next message to process; None if there is none, no worker is free, or it is too early.
 
-        Each message taken must be given to `finish`.
+        Each message that is taken must be passed to `finish` or `retry`.
         """
         if self._by_due and self._by_due[0][0] <= now:
             self._let_go(now)
@@ -304,10 +305,10 @@ class Pool:
         while True:
             waiting = self._urgent or self._regular
             if not waiting:
-                self._limited_until = FOREVER  # what waited for a permit is gone
+                self._limited_until = FOREVER  # the message that waited for a permit is gone
                 return None
             lane = waiting[0]
-            if not lane.is_ready:  # it stood in both rows, and came up in the other one
+            if not lane.is_ready:  # it was in both queues, and was taken from the other one
                 waiting.popleft()
                 continue
             if not lane.is_strict and self._pass_over(lane):
@@ -333,7 +334,7 @@ class Pool:
             return item
 
     def finish(self, item: RoutedMessage, now: int) -> None:
-        """A message is settled: it is done with, whatever came of it, and is not redelivered from here."""
+        """A message is settled, delivered or not: it will not be retried from here."""
         lane = self._ended(item)
         if lane is None:
             return
@@ -348,11 +349,12 @@ class Pool:
     def retry(
         self, item: RoutedMessage, delay: int, now: int, *, was_called: bool = True
     ) -> tuple[RetryDecision, list[RoutedMessage]]:
-        """A message failed and is to be tried again after a delay: what becomes of it, and what has to return to its queue.
+        """A message failed and is retried after a delay. Returns what becomes of it, and the messages that return to their queue.
 
-        In strict order those that return go in this order: the message with all of its group, or, when it is held, what there is
-        no room for behind it. In batch order it is the message alone, and what follows it is passed over when its turn comes;
-        but not what has no group, if no call was made: a target that is not called must not hold up what is for others.
+        In strict order, those are the message with all of its group, or, if it is held, the messages behind it that there is no
+        room for; they return in this order. In batch order it is the message alone: those that follow it are passed over when
+        their turn comes. If no call was made, messages without a group are not passed over: a target that is not called must not
+        hold up messages for others.
         """
         if not was_called and self.limit is not None:
             self.limit.give_back()
@@ -387,7 +389,7 @@ class Pool:
         return RetryDecision.SENT_BACK, back
 
     def drop(self, item: RoutedMessage, now: int) -> bool:
-        """Take a message out that waits; False when it does not wait here. What is behind it moves up."""
+        """Remove a message that waits; False if it does not wait here. Those behind it move up."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.remove(item):
             return False
@@ -409,7 +411,7 @@ class Pool:
         return True
 
     def hurry(self, item: RoutedMessage, now: int) -> bool:
-        """Let a message be tried now that is kept back until its next attempt; False when that does not keep it back."""
+        """Let a message that waits for its next attempt be tried now; False if it does not wait for one."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.is_held or lane.regular[0] is not item:
             return False
@@ -420,7 +422,7 @@ class Pool:
 
     @property
     def next_due(self) -> int:
-        """When `take` may have something though nothing else has happened; FOREVER: not by itself."""
+        """When `take` may return a message even if nothing else happens; FOREVER if it will not."""
         if self.active >= self.concurrency or self.is_paused:
             return FOREVER
         return min(self._by_due[0][0] if self._by_due else FOREVER, self._limited_until)
@@ -428,7 +430,7 @@ class Pool:
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def update(self, concurrency: int, rate_per_minute: int | None) -> None:
-        """Other limits, at once: beyond a smaller concurrency, what runs is finished and nothing new is started."""
+        """Change the limits at once. With a smaller concurrency, running deliveries finish and none are started until it fits."""
         if concurrency < 1:
             raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
         self.concurrency = concurrency
@@ -438,7 +440,7 @@ class Pool:
             self._limited_until = FOREVER
 
     def drain(self) -> list[RoutedMessage]:
-        """Take nothing more in; returns everything that waits, which returns to its queue. What is worked on is finished."""
+        """Accept no more messages; returns all that wait: they have to return to their queue. Running deliveries finish."""
         self.is_draining = True
         found = [item for lane in self.lanes.values() for item in lane.clear()]
         self.lanes = {group: lane for group, lane in self.lanes.items() if lane.is_busy}
@@ -452,11 +454,11 @@ class Pool:
 
     @property
     def is_drained(self) -> bool:
-        """Whether it is being drained and nothing is worked on any more."""
+        """Whether it is being drained and no delivery is running."""
         return self.is_draining and self.active == 0
 
     def sweep(self, now: int) -> int:
-        """Forget groups that have had nothing to do for five minutes; returns how many."""
+        """Forget groups that have been idle for five minutes; returns how many."""
         idle = [
             group
             for group, lane in self.lanes.items()
@@ -472,7 +474,7 @@ class Pool:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_strict(self, group: str) -> bool:
-        """Whether a message of this group that failed holds back the others."""
+        """Whether a failed message of this group holds back the others."""
         return self._is_strict and group != DEFAULT_GROUP
 
     def _lane(self, group: str) -> GroupLane:
@@ -486,7 +488,7 @@ class Pool:
         (self._urgent if is_urgent else self._regular).append(lane)
 
     def _ended(self, item: RoutedMessage) -> GroupLane | None:
-        """Free the worker of a message; its lane, if it is still there."""
+        """Free the worker of a message; returns its lane, if it still exists."""
         self.active -= 1
         item.started_at = 0
         lane = self.lanes.get(item.pointer.group)
@@ -498,7 +500,7 @@ class Pool:
         return lane
 
     def _let_go(self, now: int) -> None:
-        """Make those lanes ready whose first message has waited long enough."""
+        """Make the lanes ready whose first message has waited until its next attempt."""
         while self._by_due and self._by_due[0][0] <= now:
             lane = heapq.heappop(self._by_due)[2]
             lane.is_held = False
@@ -507,7 +509,7 @@ class Pool:
             self._make_ready(lane, is_urgent=bool(lane.urgents))
 
     def _pass_over(self, lane: GroupLane) -> bool:
-        """Take messages out of a lane whose batch and group has failed; True when none is left."""
+        """Take messages whose batch and group has failed out of a lane; True if the lane is then empty."""
         batches = self.batches
         while True:
             first = lane.first

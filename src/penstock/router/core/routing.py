@@ -1,10 +1,10 @@
 """Where the messages of a batch go (specification 001, "Routing Algorithm"): from a batch and the state to decisions.
 
-    1 deduplication   the same message once more: its new receipt is taken over; one with the same id: it goes
-    2 capacity        a pool that has no room for all its messages of the batch takes none of them
-    3 FIFO            in the order of arrival into the lanes
+    1 deduplication   a redelivery of a message in the router: its new receipt is used; another message with its id: is acked
+    2 capacity        a pool without room for all its messages of the batch accepts none of them
+    3 FIFO            messages enter their groups in the order of arrival
 
-After a message that could not go in, the rest of its group does not go in either.
+After a message that was not accepted, the rest of its group is not accepted either.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from penstock.router.core.tracker import DuplicateKind, Tracker
 
 
 class Routing(msgspec.Struct, gc=False):
-    """What is to be done with the messages of a batch that did not go in, and what is to be reported."""
+    """What to do with the messages of a batch that were not accepted, and what to report."""
 
     accepted: int = 0
     pools: dict[str, Pool] = {}
-    """Those that have got messages, by code."""
+    """The pools that got messages, by code."""
     taken: dict[str, int] = {}
-    """How many each of them has got."""
+    """How many messages each of them got."""
     redelivered: list[RoutedMessage] = []
-    """Messages in the router that their queue delivered again, with their new delivery: to be kept away, they continue."""
+    """Messages in the router that their queue redelivered, with the new delivery: they must stay hidden, and continue."""
     requeued: list[RoutedMessage] = []
-    """Messages that are in the router under another id of a queue: to be acked."""
+    """Messages that are in the router under another id of a queue: to ack."""
     repeated: list[RoutedMessage] = []
-    """Messages that came twice within the batch: to be sent back."""
+    """Messages that were in the batch twice: to return to the queue."""
     refused: list[tuple[Pool, RoutedMessage]] = []
-    """Messages that could not go in, in order: to be sent back."""
+    """Messages that were not accepted, in order: to return to the queue."""
     waiting: list[tuple[Pool, RoutedMessage]] = []
-    """The same of groups whose first message waits for its next attempt: to be sent back for longer."""
+    """Messages of groups whose first message waits for its next attempt: to return to the queue, with a longer delay."""
     full: dict[str, int] = {}
     """By pool: how many messages it had no room for."""
     unknown: dict[str, int] = {}
-    """By code: messages for a pool that is not there, which went to the default one."""
+    """By code: messages for a pool that does not exist, which went to the default pool."""
 
 
 def route(
     items: Sequence[RoutedMessage], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], now: int
 ) -> Routing:
-    """Route a batch of one queue: what can go in is tracked and in its pool; the rest is in what is returned."""
+    """Route a batch of one queue: accepted messages are tracked and in their pools; the result has the others."""
     routing = Routing()
     for pool, wanted in _by_pool(items, tracker, pools, default, routing):
         chosen = _in_turn(pool, wanted, routing, now)
         room = pool.room
         if room < len(chosen):
-            # A batch that never fits is taken as far as it goes, or it would go round forever.
+            # Of a batch that never fits, as many as possible are accepted: otherwise it would be redelivered forever.
             fitting = room if len(chosen) > pool.capacity else 0
             routing.full[pool.code] = len(chosen) - fitting
             routing.refused += [(pool, item) for item in chosen[fitting:]]
@@ -69,7 +69,7 @@ def route(
 def _by_pool(
     items: Sequence[RoutedMessage], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], routing: Routing
 ) -> list[tuple[Pool, list[RoutedMessage]]]:
-    """Phase 1, and the pool of each message that is new."""
+    """Deduplicate (phase 1), and find the pool of each new message."""
     fresh, known = tracker.fresh(items)
     for item, seen in [(item, tracker.seen(item)) for item in known]:  # all of them before the first is renewed
         assert seen is not None
@@ -99,7 +99,7 @@ def _by_pool(
 
 
 def _in_turn(pool: Pool, items: list[RoutedMessage], routing: Routing, now: int) -> list[RoutedMessage]:
-    """Those whose group does not wait for an earlier message that returned to its queue, or has no room while it waits."""
+    """Those whose group neither waits for an earlier message that returned to its queue, nor lacks room while it is held."""
     if pool.away == 0 and not pool.is_hold_limit_reached:
         return items
     chosen: list[RoutedMessage] = []
@@ -107,7 +107,7 @@ def _in_turn(pool: Pool, items: list[RoutedMessage], routing: Routing, now: int)
     coming: set[str] = set()
     for item in items:
         group = item.pointer.group
-        # One that is waited for is older than those of the batch that are refused: it does not wait for them.
+        # A message that is waited for is older than the refused ones of the batch: it does not wait for them.
         if pool.must_wait(item):
             behind.add(group)
             routing.waiting.append((pool, item))

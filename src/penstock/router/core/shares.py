@@ -1,7 +1,7 @@
-"""How the tasks of a job share a pool: which of them gets a group, and how much of the pool's limits each may use.
+"""How the tasks of a job share a pool: which task gets a group, and how much of the pool's limits each task may use.
 
-A pool is spread over `width` tasks, at most as many as it may make calls, so that no task of it is without a share. The shares
-of a number add up to it, and those of a prefix of a sequence to that prefix.
+A pool is spread over `width` tasks, at most as many as its concurrency, so that each of them has a share. The shares of a number
+add up to it, and those of a prefix of a sequence to that prefix.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ Permits = Sequence[tuple[int, int]]
 
 
 class PoolShare(msgspec.Struct, frozen=True, array_like=True):
-    """What one task may use of a pool."""
+    """The share of a pool that one task may use."""
 
     code: str
     concurrency: int
     rate_per_minute: int | None = None
     permits: tuple[tuple[int, int], ...] = ()
-    """What counts as granted of its rate already; see `RateLimit.export`."""
+    """The permits of its rate that count as granted; see `RateLimit.export`."""
 
 
 def share(total: int, width: int, place: int) -> int:
-    """The part of a number that one of `width` gets."""
+    """The share of a number that one of `width` tasks gets."""
     return total // width + (place < total % width)
 
 
 def width_of(pool: PoolConfig, tasks: int) -> int:
-    """Over how many tasks a pool is spread."""
+    """How many tasks share a pool."""
     return min(tasks, pool.concurrency, pool.rate_per_minute or tasks)
 
 
 def task_of(pool: str, width: int, group: str, tasks: int) -> int:
-    """The task that delivers the messages of a group. Different pools begin with different tasks."""
+    """The task that delivers the messages of a group. Different pools start at different tasks."""
     return (crc32(pool.encode()) + crc32(group.encode()) % width) % tasks
 
 
 def shares(pool: PoolConfig, permits: Permits, tasks: int) -> dict[int, PoolShare]:
-    """By task: its share of a pool, of whose rate these permits are granted."""
+    """The share of a pool for each task; `permits` are those already granted of its rate."""
     width = width_of(pool, tasks)
     rate = pool.rate_per_minute
     first = crc32(pool.code.encode())
@@ -68,7 +68,7 @@ def limit_of(own: PoolShare, now: int) -> RateLimit | None:
 
 
 def _dealt(permits: Permits, width: int, place: int) -> Iterable[tuple[int, int]]:
-    """What one of `width` gets when permits are dealt one by one, oldest first: never more than its share of the rate."""
+    """The permits that one of `width` tasks gets if they are dealt one by one, oldest first: at most its share of the rate."""
     before = 0
     for age, count in sorted(permits, reverse=True):
         mine = share(before + count, width, place) - share(before, width, place)

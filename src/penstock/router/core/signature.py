@@ -1,7 +1,7 @@
 """Signatures by which a target knows that a request comes from this router.
 
-Two schemes: Standard Webhooks, with the secret of whoever runs the router, and that of the router's original, with the secret
-that a message brings along.
+Two schemes: Standard Webhooks, with the secret of the router's operator, and the scheme of the router's original, with the
+secret in the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "whsec_"
 
 
 def standard_key(secret: str) -> bytes:
-    """The key in a Standard Webhooks secret: `whsec_` and Base64, or any text as it is."""
+    """The key in a Standard Webhooks secret: `whsec_` and Base64, or any other text unchanged."""
     if not secret:
         raise InvalidArgument("signing_secret is empty, expected whsec_ and a key in Base64")
     if not secret.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""What a router looks like at one instant: plain values for the rules of health, the monitoring API and its numbers."""
+"""The state of a router at one instant: plain values for health rules, the monitoring API and its metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.router.core.circuit import State
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 
 POLL_DEADLINE = 60 * SECOND
-"""A consumer that has not polled with success for this long is not well (specification 001, "Consumer Health Check")."""
+"""A consumer without a successful poll for this long is not healthy (specification 001, "Consumer Health Check")."""
 
 Role = Literal["PRIMARY", "STANDBY"]
 
@@ -25,28 +25,28 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     active: int
     """Messages whose delivery is being tried."""
     queued: int
-    """Messages that wait for their turn in the pool."""
+    """Messages that wait in the pool."""
     held: int = 0
-    """Those of them that are kept back until they are tried again, or stand behind one that is."""
+    """Those of them that wait for their next attempt, or behind such a message."""
     capacity: int
     groups: int
-    """Groups that hold messages."""
+    """Groups that have messages."""
     ended_at: int = 0
-    """When an attempt last ended; 0: none did."""
+    """When an attempt last ended; 0 if none has."""
     metrics: PoolMetrics
-    """The pool's own, still counting."""
+    """The pool's own object, which continues to count."""
     is_draining: bool = False
     is_paused: bool = False
-    """An operator has stopped it."""
+    """An operator has paused it."""
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that messages are taken from."""
+    """A queue that messages are consumed from."""
 
     name: str
-    """As it may be shown: without what is secret in its URI."""
+    """The URI as it may be shown: without secrets."""
     metrics: QueueMetrics
-    """The queue's own, still counting."""
+    """The queue's own object, which continues to count."""
     is_connected: bool
 
 
@@ -57,7 +57,7 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str
     is_running: bool
     polled_at: int
-    """When a poll last succeeded; 0: never."""
+    """When a poll last succeeded; 0 if none has."""
     since: int = 0
     """When it was started."""
     is_connected: bool = True
@@ -66,7 +66,7 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_connected and self.is_polling(now)
 
     def is_polling(self, now: int) -> bool:
-        """Whether it runs, and a poll succeeded within the deadline, or it was started within it."""
+        """Whether it runs, and polled successfully or was started within the deadline."""
         return self.is_running and ((at := max(self.polled_at, self.since)) == 0 or now - at < POLL_DEADLINE)
 
 
@@ -79,29 +79,29 @@ class BreakerState(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     rejected: int
     failure_rate: float
-    """Of the calls in its window, from 0 to 1."""
+    """The share of failed calls in the window, from 0 to 1."""
     buffered: int
     """Calls in its window."""
     size: int
-    """Calls that its window holds."""
+    """The size of the window in calls."""
     paused_until: int = 0
-    """Until when the target asked for no calls; 0: it did not, or the time is over."""
+    """The end of the pause that the target asked for; 0 if there is none."""
     open_until: int = 0
-    """When an open breaker lets a call through; 0: it is not open, or the time has come."""
+    """When an open breaker lets a call through; 0 if it is not open, or may be called now."""
     error: str = ""
-    """What the last call came to that the target did not accept."""
+    """The result of the last call that the target did not accept."""
 
 
 class StandbyState(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of several routers this one is."""
+    """The role of a router among several."""
 
     instance_id: str
     role: Role
     is_redis_available: bool
     holder: str | None
-    """Who has the lock, as far as is known."""
+    """The holder of the lock, as far as is known."""
     refreshed_at: int
-    """When Redis last confirmed what is said here; 0: never."""
+    """When Redis last confirmed this state; 0 if it never did."""
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,13 +117,13 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     """Attempts that were started."""
     started_at: int = 0
-    """When the attempt that runs was started; 0 while none does."""
+    """When the running attempt was started; 0 if none is running."""
     due: int = 0
-    """When it is tried again; 0: nothing keeps it back."""
+    """When it is retried; 0 if it does not wait for that."""
     error: str = ""
     """Why the last attempt did not deliver it."""
     seen_at: int = 0
-    """When its source handed it out once more; 0: it never did."""
+    """When its source redelivered it; 0 if it never did."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,12 +131,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     is_enabled: bool = True
     is_ready: bool
-    """Whether it has a configuration and was not told to stop."""
+    """Whether it has a configuration and is not stopping."""
     started_at: int
     in_flight: int
     """Messages in the router."""
     default_pool_used: int = 0
-    """Messages that went to the default pool because their own is not there."""
+    """Messages that went to the default pool because their own does not exist."""
     pools: list[PoolState]
     queues: list[QueueState]
     consumers: list[ConsumerState]
@@ -146,12 +146,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForcedAck(msgspec.Struct, frozen=True):
-    """A message that an operator took out of the router."""
+    """A message that an operator removed from the router."""
 
     message: InFlight
     """As it was before."""
     error: str | None = None
-    """Why its queue may not have heard of it; None: it was notified."""
+    """Why its queue may not have been notified; None if it was."""
 
 
 class SentMessage(msgspec.Struct, frozen=True):

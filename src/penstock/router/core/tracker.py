@@ -1,10 +1,10 @@
 """What the router remembers about messages.
 
-- `Tracker`: which messages are in the router (specification 001, "In-Flight Message Tracking"). A message is known by its queue's
-  id for it (by its own id where the queue has none), and by its own id. The first shows that the queue delivers the same message
-  again, the second that somebody published it once more.
+- `Tracker`: which messages are in the router (specification 001, "In-Flight Message Tracking"). A message is identified by its
+  queue's id for it (by its own id if the queue has none), and by its own id. The first shows a redelivery by the queue, the
+  second a message that was published twice.
 - `AttemptCounts`: how many attempts a message had before it was requeued, so that the count continues when it is redelivered.
-- `LateAcks`: messages whose ack may not have reached their queue. When one is redelivered it is acked again, not delivered.
+- `LateAcks`: messages whose ack may not have reached their queue. A redelivered one is acked again, not delivered.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from penstock.router.core.group import key_of
 from penstock.router.core.message import RoutedMessage
 
 MOST = 100_000
-"""Messages that `AttemptCounts` and `LateAcks` remember."""
+"""How many messages `AttemptCounts` and `LateAcks` remember."""
 RETENTION = DAY // 2
-"""How long `LateAcks` remembers a message: no queue hides one for longer."""
+"""How long `LateAcks` remembers a message: no queue hides a message for longer."""
 
 _NONE: Mapping[str, RoutedMessage] = {}
 
 
 class DuplicateKind(Enum):
-    """How a message that arrives is known already."""
+    """How a message that arrives is already known."""
 
     REDELIVERED = "redelivered"
-    """The same message of the queue: its lease ran out while it is worked on."""
+    """The same message of the queue: its lease expired while it was being processed."""
     REQUEUED = "requeued"
-    """Another message of a queue with the same id: somebody put it there once more."""
+    """Another message of a queue with the same id: it was published twice."""
 
 
 class Tracker:
@@ -49,7 +49,7 @@ class Tracker:
         return iter(self._by_message.values())
 
     def seen(self, item: RoutedMessage) -> tuple[DuplicateKind, RoutedMessage] | None:
-        """How a message that arrives is known already, and the one that is in the router; None for a new one."""
+        """How a message that arrives is already known, with the one in the router; None for a new one."""
         same = self._by_queue.get(item.queue)
         if same is not None:
             found = same.get(item.received.broker_id or item.pointer.message_id)
@@ -59,12 +59,12 @@ class Tracker:
         if found is None:
             return None
         first, second = found.received.broker_id, item.received.broker_id
-        # A queue that was given another name meanwhile delivers the same message; where there is no id, it may be.
+        # A queue that was renamed delivers the same message; without ids to compare, the queues' names decide.
         is_same = first == second if first and second else found.queue == item.queue
         return (DuplicateKind.REDELIVERED if is_same else DuplicateKind.REQUEUED), found
 
     def fresh(self, items: Sequence[RoutedMessage]) -> tuple[Sequence[RoutedMessage], list[RoutedMessage]]:
-        """Those messages of a batch of one queue that are not in the router, and the others."""
+        """The messages of a batch of one queue that are not in the router, and the others."""
         by_message, of_queue = self._by_message, self._by_queue.get(items[0].queue, _NONE)
         if not by_message:
             return items, []
@@ -79,7 +79,7 @@ class Tracker:
         return [item for item in items if id(item) not in others], known
 
     def track(self, items: Sequence[RoutedMessage]) -> tuple[Sequence[RoutedMessage], list[RoutedMessage]]:
-        """Remember messages of one queue; returns those that came in by it, and those that were in the router already."""
+        """Remember messages of one queue; returns those that were added, and those that were already in the router."""
         by_message, queue = self._by_message, items[0].queue
         of_queue = self._by_queue.get(queue)
         if of_queue is None:
@@ -97,19 +97,19 @@ class Tracker:
         return [item for item in items if by_message.get(item.pointer.message_id) is item], repeated
 
     def renew(self, item: RoutedMessage, again: RoutedMessage) -> None:
-        """A message in the router was delivered again: from now on the new delivery counts, and who took it settles it."""
+        """A message in the router was redelivered: the new delivery counts from now on, and its consumer settles it."""
         same = self._by_queue[item.queue]
         message_id = item.pointer.message_id
         key, new_key = item.received.broker_id or message_id, again.received.broker_id or message_id
         if key != new_key or item.queue != again.queue:
             if new_key in self._by_queue.get(again.queue, _NONE):
-                return  # its queue gives two messages one id: neither is to be forgotten
+                return  # the queue has two messages with the same id: both must be remembered
             del same[key]
             self._by_queue.setdefault(again.queue, {})[new_key] = item
         item.received, item.queue, item.leased_at = again.received, again.queue, again.leased_at
 
     def remove(self, item: RoutedMessage) -> bool:
-        """Forget a message; False when it is not in the router."""
+        """Forget a message; False if it is not in the router."""
         if self._by_message.get(item.pointer.message_id) is not item:  # as `holds`, which would cost a call for each message
             return False
         del self._by_message[item.pointer.message_id]
@@ -117,16 +117,16 @@ class Tracker:
         return True
 
     def forget_empty(self) -> None:
-        """Forget queues of which nothing is in the router."""
+        """Forget queues that have no message in the router."""
         for queue in [queue for queue, items in self._by_queue.items() if not items]:
             del self._by_queue[queue]
 
     def holds(self, item: RoutedMessage) -> bool:
-        """Whether this very message is in the router."""
+        """Whether exactly this object is in the router."""
         return self._by_message.get(item.pointer.message_id) is item
 
     def find(self, message_id: str) -> RoutedMessage | None:
-        """The message of this id, its own or its queue's, if it is in the router."""
+        """The message with this id, its own or its queue's, if it is in the router."""
         found = self._by_message.get(message_id)
         return found or next((same[message_id] for same in self._by_queue.values() if message_id in same), None)
 
@@ -136,7 +136,7 @@ class Tracker:
 
 
 class AttemptCounts:
-    """Attempts by message. The oldest are forgotten when there are too many; all of them when the router ends."""
+    """Attempts by message. The oldest are forgotten when there are too many; all are lost when the router stops."""
 
     def __init__(self, most: int = MOST) -> None:
         self._attempts: dict[str, tuple[int, int]] = {}
@@ -177,5 +177,5 @@ class LateAcks:
             del self._ids[next(iter(self._ids))]
 
     def take(self, broker_id: str) -> bool:
-        """Whether this message only has to be acked again; from now on it is not remembered."""
+        """Whether this message only needs another ack; it is then forgotten."""
         return bool(self._ids) and self._ids.pop(broker_id, None) is not None

@@ -1,7 +1,7 @@
-"""What an operator should know, kept for eight hours (specification 001, "Warning Types").
+"""Warnings for operators, kept for eight hours (specification 001, "Warning Types").
 
-A flood is one line: a warning that equals one of the last minute is counted in that one, not kept again. `Warn` is the port by
-which other parts of the router give a warning.
+A warning that equals one of the last minute increases the count of that one, so a flood is a single entry. `Warn` is the
+interface through which other parts of the router record warnings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETENTION: Final = 8 * 3600 * SECOND
 MOST: Final = 1_000
 SAME_WITHIN: Final = 60 * SECOND
 MAX_TEXT: Final = 1_000
-"""Characters of a message that are kept: it may quote what somebody else wrote."""
+"""The length limit of a message in characters: it may quote text from outside."""
 
 
 class Category(StrEnum):
@@ -36,15 +36,15 @@ class Category(StrEnum):
     PROCESSING = "PROCESSING"
     CONFIGURATION = "CONFIGURATION"
     QUEUE_BACKLOG = "QUEUE_BACKLOG"
-    """More waits in a queue than it should."""
+    """More messages wait in a queue than should."""
     QUEUE_GROWING = "QUEUE_GROWING"
-    """More comes into a queue than is taken out."""
+    """A queue receives more messages than are consumed."""
     QUEUE_VALIDATION = "QUEUE_VALIDATION"
     """A queue of the configuration cannot be used."""
 
 
 class WarningRecord(msgspec.Struct, kw_only=True):
-    """One warning. Whoever gets it may read it; `Warnings` alone changes it."""
+    """One warning. Others may read it; only `Warnings` changes it."""
 
     warning_id: str
     category: str
@@ -53,7 +53,7 @@ class WarningRecord(msgspec.Struct, kw_only=True):
     source: str
     first_at: int
     at: int
-    """When it was last given."""
+    """When it was last recorded."""
     count: int = 1
     is_acknowledged: bool = False
 
@@ -62,11 +62,11 @@ _Equal = tuple[str, str, str, str]
 
 
 class Warnings:
-    """The warnings of one router: the latest 1,000, none older than eight hours. Every answer is newest first."""
+    """The warnings of one router: the latest 1,000, none older than eight hours. All lists are newest first."""
 
     def __init__(self, most: int = MOST) -> None:
         self._kept: dict[str, WarningRecord] = {}
-        """By id, in the order in which they were last given."""
+        """By id, in the order in which they were last recorded."""
         self._latest: dict[_Equal, WarningRecord] = {}
         self._most = most
         self._made = 0
@@ -75,7 +75,7 @@ class Warnings:
         return len(self._kept)
 
     def add(self, category: str, severity: Severity, message: str, source: str, now: int) -> WarningRecord:
-        """Keep a warning, or count it in an equal one of the last minute that nobody has acknowledged."""
+        """Record a warning, or count it in an equal one of the last minute that has not been acknowledged."""
         message = message if len(message) <= MAX_TEXT else f"{message[: MAX_TEXT - 1]}…"
         equal = (category, severity, message, source)
         found = self._latest.get(equal)
@@ -107,15 +107,15 @@ class Warnings:
         return self._matching(now, lambda warning: not warning.is_acknowledged)
 
     def by_severity(self, severity: Severity, now: int) -> list[WarningRecord]:
-        """Those that are so bad, no more and no less."""
+        """The warnings of exactly this severity."""
         return self._matching(now, lambda warning: warning.severity is severity)
 
     def active(self, span: int, now: int) -> list[WarningRecord]:
-        """Those that nobody has acknowledged and that were given within this span."""
+        """Unacknowledged warnings that were last recorded within this span."""
         return self._matching(now, lambda warning: not warning.is_acknowledged and now - warning.at <= span)
 
     def acknowledge(self, warning_id: str) -> bool:
-        """An operator has seen it; False when there is no such warning."""
+        """Mark a warning as seen by an operator; False if it does not exist."""
         found = self._kept.get(warning_id)
         if found is None:
             return False
@@ -123,7 +123,7 @@ class Warnings:
         return True
 
     def acknowledge_all(self) -> int:
-        """An operator has seen them all; how many were new to them."""
+        """Mark all warnings as seen; returns how many were not marked before."""
         fresh = [warning for warning in self._kept.values() if not warning.is_acknowledged]
         for warning in fresh:
             warning.is_acknowledged = True
@@ -136,7 +136,7 @@ class Warnings:
         return count
 
     def clear_older(self, hours: float, now: int) -> int:
-        """Forget those that were last given more than this many hours ago; how many there were."""
+        """Forget warnings that were last recorded more than `hours` ago; returns how many."""
         return self._forget_until(now - round(hours * 3600 * SECOND))
 
     def _matching(self, now: int, wanted: Callable[[WarningRecord], bool]) -> list[WarningRecord]:
@@ -147,7 +147,7 @@ class Warnings:
         self._forget_until(now - RETENTION)
 
     def _forget_until(self, instant: int) -> int:
-        """Forget what was last given at this instant or before. They lie in that order, unless the clock was set back."""
+        """Forget warnings last recorded at this instant or before. They are in that order, unless the clock was set back."""
         before = len(self._kept)
         while self._kept:
             oldest = next(iter(self._kept.values()))

@@ -1,1 +1,1 @@
-"""The router's monitoring API: health, numbers, warnings, messages in flight, and the dashboard over them."""
+"""The router's monitoring API: health, metrics, warnings, messages in flight, and the dashboard."""

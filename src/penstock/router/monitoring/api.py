@@ -1,4 +1,4 @@
-"""All routes of a router's monitoring API: for a port of their own, and together with those of a server."""
+"""All routes of a router's monitoring API: for a port of its own, or together with the routes of a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.router.monitoring.warnings import WarningRoutes
 def router_routes(
     view: RouterView, *, version: str, is_development: bool = False, collectors: Sequence[Collector] = ()
 ) -> list[Route]:
-    """The routes of a router that has a port of its own; `collectors` are numbers beside the router's, as of its process."""
+    """The routes of a router with a port of its own; `collectors` add metrics, such as those of the process."""
     metrics = _metrics([*collectors, router_collector(view)], version)
     return [*HealthRoutes(view).routes(), *_inner(view, is_development=is_development), *metrics]
 
@@ -34,7 +34,7 @@ def routes_with_server(
 ) -> list[Route]:
     """The routes of a server together with those of a router in it. The server's `/metrics` collects `router_collector`.
 
-    `leads`: the server is there for the router's sake.
+    `leads`: the server runs only for the router.
     """
     ours, probes = router_routes(view, version=version, is_development=is_development), HealthRoutes(view)
     theirs = [*(led(server, probes) if leads else joined(server, probes))]
@@ -55,7 +55,7 @@ def _inner(view: RouterView, *, is_development: bool) -> list[Route]:
 
 
 def _metrics(collectors: Sequence[Collector], version: str) -> list[Route]:
-    """The numbers, for everyone, under both paths at which they are looked for."""
+    """The metrics, without authentication, under both usual paths."""
     served = monitoring_routes(version=version, problems=list, collectors=collectors)
     return open_metrics(next(route for route in served if route.path == "/metrics"))
 
@@ -66,6 +66,6 @@ def _dashboard() -> Route:
     async def dashboard(_: Request) -> web.StreamResponse:
         return web.Response(body=text, content_type="text/html", charset="utf-8", headers=policy)
 
-    about = "A page that asks for everything else; where tokens are needed it asks for one."
-    operation = Operation("The router at a glance", about, TAGS, replies={200: Reply("A page.", {"type": "string"}, "text/html")})
+    about = "A page that uses the rest of this API; it asks for a token if one is needed."
+    operation = Operation("The router's dashboard", about, TAGS, replies={200: Reply("A page.", {"type": "string"}, "text/html")})
     return Route("GET", "/monitoring/dashboard", dashboard, operation, ROUTER_ERRORS, is_open=True, is_page=True)

@@ -2,11 +2,11 @@
 
 A server and its router share `/health`, `/health/live`, `/health/ready` and `/metrics`:
 
-- A server with a router in it (`penstock serve --router`) keeps them: its status, and who may ask, stay as they are, and the
-  router's fields are added. A router that waits for its queue must not take the broker's publishers out of a load balancer; to
-  check the router, use `/health/startup` or `/monitoring/health`.
-- A server that is there for its router (`penstock router run`) leaves them to the router, and adds its own obstacles to the
-  router's. Its `/metrics` are for everyone, without what belongs to a project.
+- A server with a router in it (`penstock serve --router`) keeps them: its status, and which callers are allowed, do not change,
+  and the router's fields are added. A router that waits for its queue must not take the broker's publishers out of a load
+  balancer; to check the router, use `/health/startup` or `/monitoring/health`.
+- A server that runs only for its router (`penstock router run`) leaves them to the router, and adds its own problems to the
+  router's. Its `/metrics` need no token, and have nothing that belongs to a project.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ class MonitoringHealth(msgspec.Struct, rename="camel"):
 
 
 class HealthRoutes:
-    """Answers how a router is."""
+    """Routes for the health of a router."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
 
     def routes(self) -> list[Route]:
-        ready = {200: Reply("It is.", Probe), 503: Reply("It is not, and why.", Probe)}
-        healthy = {200: Reply("It does.", InfrastructureHealth), 503: Reply("It does not.", InfrastructureHealth)}
+        ready = {200: Reply("It is ready.", Probe), 503: Reply("It is not ready; the answer has the reasons.", Probe)}
+        healthy = {200: Reply("It works.", InfrastructureHealth), 503: Reply("It does not work.", InfrastructureHealth)}
         return [
             _open("/health", self.health, "Does the router work", healthy),
-            _open("/health/live", self.live, "Is it alive", {200: Reply("It is.", Probe)}),
+            _open("/health/live", self.live, "Is it alive", {200: Reply("It is alive.", Probe)}),
             _open("/health/ready", self.ready, "Is the router ready", ready),
             _open("/health/startup", self.ready, "Has the router started", ready),
-            _open("/monitoring/health", self.overall, "How the router is", {200: Reply("As of now.", MonitoringHealth)}),
+            _open("/monitoring/health", self.overall, "The health of the router", {200: Reply("As of now.", MonitoringHealth)}),
         ]
 
     def infrastructure(self) -> InfrastructureHealth:
@@ -88,7 +88,7 @@ class HealthRoutes:
         return InfrastructureHealth(found.is_healthy, found.message, found.issues)
 
     def readiness(self) -> Probe:
-        """Whether the router is ready, and what is wrong."""
+        """Whether the router is ready, and its problems."""
         now = self._view.clock.now()
         found = readiness(self._view.snapshot(), now)
         return Probe("READY" if found.is_ready else "NOT_READY", to_datetime(now), found.issues)
@@ -127,7 +127,7 @@ def _open(path: str, handler: Handler, summary: str, replies: dict[int, Reply]) 
 
 
 class JoinedHealth(Health):
-    """Who answers, that it is well, and whether its router works."""
+    """The name of the service, its health, and whether its router works."""
 
     healthy: bool
     message: str
@@ -135,14 +135,14 @@ class JoinedHealth(Health):
 
 
 class JoinedReadiness(Readiness):
-    """Whether requests should be sent here; and what keeps its router from being ready, which is another matter."""
+    """Whether to send requests here, and what keeps its router from being ready, which does not affect the status."""
 
     timestamp: datetime
     issues: list[str]
 
 
 def joined(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
-    """The routes of a server that has a router."""
+    """The routes of a server with a router."""
     for route in server:
         match route.method, route.path:
             case "GET", "/health":
@@ -154,7 +154,7 @@ def joined(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
 
 
 def led(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
-    """The routes of a server that is there for its router; those that are the router's alone are left out."""
+    """The routes of a server that runs only for its router, without those that are the router's own."""
     for route in server:
         match route.method, route.path:
             case "GET", "/health" | "/health/live":
@@ -168,7 +168,7 @@ def led(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
 
 
 def open_metrics(metrics: Route) -> list[Route]:
-    """The same numbers, for everyone, under both paths at which they are looked for."""
+    """The same metrics, without authentication, under both usual paths."""
     operation = replace(metrics.operation, description="In Prometheus' text format.", tags=TAGS)
     return [
         replace(metrics, path=path, operation=operation, errors=ROUTER_ERRORS, verb=None, is_open=True)
@@ -177,7 +177,7 @@ def open_metrics(metrics: Route) -> list[Route]:
 
 
 def _with_fields(route: Route, ours: Callable[[], msgspec.Struct], kind: type[msgspec.Struct]) -> Route:
-    """The same route, whose answer has our fields too; where both have one of a name, the server's stands."""
+    """The same route, with our fields added to its answer; a field of the server is never replaced."""
 
     async def both(request: Request) -> web.StreamResponse:
         status, fields = await _answer(route, request)
@@ -187,7 +187,7 @@ def _with_fields(route: Route, ours: Callable[[], msgspec.Struct], kind: type[ms
 
 
 def _with_reasons(route: Route, ours: Callable[[], Probe]) -> Route:
-    """Our answer, with the server's reasons among the issues."""
+    """Our answer, with the server's problems added to the issues."""
 
     async def both(request: Request) -> web.StreamResponse:
         _, fields = await _answer(route, request)
@@ -208,6 +208,6 @@ async def _answer(route: Route, request: Request) -> tuple[int, dict[str, Any]]:
 
 
 def _answering(route: Route, handler: Handler, kind: type[msgspec.Struct]) -> Route:
-    """The same route with another handler, which answers in this shape."""
+    """The same route with another handler, whose answer has this type."""
     replies = {status: replace(reply, schema=kind) for status, reply in route.operation.replies.items()}
     return replace(route, handler=handler, operation=replace(route.operation, replies=replies))

@@ -26,7 +26,7 @@ FlightStatus = Literal["MEDIATING", "RETRY_BACKOFF", "TRACKED_IDLE"]
 
 
 class ListQuery(msgspec.Struct, rename="camel"):
-    """Which messages."""
+    """A filter for messages."""
 
     limit: Limit = 100
     message_id: Text = ""
@@ -34,20 +34,20 @@ class ListQuery(msgspec.Struct, rename="camel"):
 
 
 class MediatingQuery(msgspec.Struct, rename="camel"):
-    """Which deliveries."""
+    """A filter for deliveries."""
 
     limit: Limit = 200
     pool_code: Text = ""
 
 
 class MessageQuery(msgspec.Struct, rename="camel"):
-    """Which message."""
+    """The id of a message."""
 
     message_id: Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 
 class BatchCheckRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Which messages."""
+    """The ids of messages."""
 
     message_ids: Annotated[list[Text], Meta(max_length=MAX_BATCH)]
 
@@ -66,7 +66,7 @@ class FlightMessage(msgspec.Struct, rename="camel"):
 
 
 class CheckResult(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Whether a message is in the router, and where."""
+    """Whether a message is in the router, and in which pool."""
 
     message_id: str
     in_pipeline: bool
@@ -75,7 +75,7 @@ class CheckResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Detail(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """All that is known of a message; its id alone, and that it is not there, for another."""
+    """All that is known about a message; if it is not in the router, only its id and that it was not found."""
 
     message_id: str
     in_pipeline: bool
@@ -94,7 +94,7 @@ class Detail(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
 
 class ForcedAckResult(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """A message that was acked by force. The call that was under way, if one was, is not cut off."""
+    """A message that was acked by force. A running call is not cancelled."""
 
     message_id: str
     removed: bool
@@ -107,7 +107,7 @@ class ForcedAckResult(msgspec.Struct, rename="camel", omit_defaults=True, kw_onl
 
 
 class Mediating(msgspec.Struct, rename="camel"):
-    """A delivery that is being tried."""
+    """A running delivery."""
 
     message_id: str
     pool_code: str
@@ -119,14 +119,14 @@ class Mediating(msgspec.Struct, rename="camel"):
 
 
 class MessageRoutes:
-    """Answers for messages in the router."""
+    """Routes for messages in the router."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
 
     def routes(self) -> list[Route]:
         path = "/monitoring/in-flight-messages"
-        limit, pool = Parameter("limit", "How many at most.", Limit), Parameter("poolCode", "Of this pool alone.", Text)
+        limit, pool = Parameter("limit", "The maximum number.", Limit), Parameter("poolCode", "Only of this pool.", Text)
         part = Parameter("messageId", "Only those whose id contains this.", Text)
         one = (Parameter("messageId", "The message, by its own id or its queue's.", Text, required=True),)
         return [
@@ -147,10 +147,10 @@ class MessageRoutes:
                 self.ack,
                 "Ack a message by force",
                 ForcedAckResult,
-                about="It leaves the router and its queue, whatever becomes of a call that is under way.",
+                about="It leaves the router and its queue, whatever the result of a running call.",
                 parameters=(Parameter("messageId", "The message, by its own id or its queue's.", where="path"),),
             ),
-            reading("/monitoring/mediating", self.mediating, "Deliveries under way", list[Mediating], parameters=(limit, pool)),
+            reading("/monitoring/mediating", self.mediating, "Running deliveries", list[Mediating], parameters=(limit, pool)),
         ]
 
     async def list(self, request: Request) -> web.StreamResponse:
@@ -197,7 +197,7 @@ class MessageRoutes:
         )
 
     async def mediating(self, request: Request) -> web.StreamResponse:
-        """Deliveries, the longest first."""
+        """Running deliveries, the longest first."""
         asked, now = query(request, MediatingQuery), self._view.clock.now()
         found = self._view.in_flight(asked.limit, pool=asked.pool_code, is_running=True)
         return json_response([_mediating(message, now) for message in sorted(found, key=lambda each: each.started_at)])
@@ -257,7 +257,7 @@ Word = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 
 class PublishMessageRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message. Without an id it gets one; its queue is the one that is called like its pool, or the first."""
+    """A message. Without an id it gets one; it goes to the queue with the name of its pool, or to the first queue."""
 
     id: Word | None = None
     pool_code: Word
@@ -267,11 +267,11 @@ class PublishMessageRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=
     high_priority: bool = False
     auth_token: Text | None = None
     signing_secret: Text | None = None
-    payload: Any = None  # whatever JSON the target is to get
+    payload: Any = None  # any JSON; the target receives it
 
 
 class Published(msgspec.Struct):
-    """Where the message is."""
+    """The queue that has the message."""
 
     message_id: str
     broker_message_id: str
@@ -280,7 +280,7 @@ class Published(msgspec.Struct):
 
 
 class PublishRoutes:
-    """Answers `POST /messages`."""
+    """The route `POST /messages`."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
@@ -293,7 +293,7 @@ class PublishRoutes:
         ]
 
     async def publish(self, request: Request) -> web.StreamResponse:
-        """Put a message on the queue called like its pool, or the first."""
+        """Put a message on the queue with the name of its pool, or on the first."""
         asked = await body(request, PublishMessageRequest)
         message_id = asked.id or secrets.token_hex(16)
         group = asked.message_group_id or DEFAULT_GROUP
@@ -303,7 +303,7 @@ class PublishRoutes:
 
 
 def _pointer(message_id: str, asked: PublishMessageRequest) -> bytes:
-    """The message as a queue holds it; what was not given is not in it."""
+    """The body of the message; fields that were not given are left out."""
     fields: dict[str, object] = {
         "id": message_id,
         "poolCode": asked.pool_code,

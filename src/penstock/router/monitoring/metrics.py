@@ -1,4 +1,4 @@
-"""The router's numbers for Prometheus, under the names that dashboards of such routers know: `flowcatalyst_*` and `fc_*`."""
+"""The router's metrics for Prometheus, under the names that dashboards for such routers use: `flowcatalyst_*` and `fc_*`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.router.monitoring.view import RouterView
 
 SLICE = 64
 YIELD_SECONDS = 0.0005
-"""After each slice of pools the collecting thread stands aside, or the event loop would wait for the interpreter."""
+"""After each slice of pools the collecting thread pauses, so that the event loop gets the interpreter."""
 
 _SECONDS = tuple(bound / SECOND for bound in BOUNDS)
 

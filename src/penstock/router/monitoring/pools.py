@@ -1,4 +1,4 @@
-"""The router's parts and what can be changed of them: pools, breakers, consumers, queues, the standby, the configuration."""
+"""Routes for the parts of a router: pools, breakers, consumers, queues, the standby and the configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.router.monitoring.view import RouterView
 class Breaker(msgspec.Struct, rename="camel"):
     """A circuit breaker; `failureRate` is that of the buffered calls, from 0 to 1.
 
-    Until `pausedUntil` the target asked for no calls.
+    The target asked for no calls until `pausedUntil`.
     """
 
     name: str
@@ -45,7 +45,7 @@ class NamedState(msgspec.Struct):
 
 
 class Reset(msgspec.Struct):
-    """A breaker is closed and has forgotten its calls."""
+    """A breaker was closed, and its calls were forgotten."""
 
     status: Literal["success"]
     name: str
@@ -53,28 +53,28 @@ class Reset(msgspec.Struct):
 
 
 class AllReset(msgspec.Struct):
-    """How many breakers are closed now and have forgotten their calls."""
+    """How many breakers were closed, and their calls forgotten."""
 
     status: Literal["success"]
     reset: int
 
 
 class PoolChangeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change. A concurrency of 0, or none, leaves it; a rate of 0 lifts the limit, none leaves it."""
+    """What to change. Without a concurrency, or with 0, it stays; without a rate it stays, and 0 lifts the limit."""
 
     concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
     rate_limit_per_minute: Annotated[int, Meta(ge=0, le=MAX_RATE)] | None = None
 
 
 class PoolValues(msgspec.Struct):
-    """What is true of a pool now; no rate: unlimited."""
+    """The present values of a pool; without a rate it is unlimited."""
 
     concurrency: int
     rate_limit_per_minute: int | None
 
 
 class PoolChanged(msgspec.Struct):
-    """A pool was changed, until the configuration says otherwise."""
+    """A pool was changed, until the next change of the configuration."""
 
     success: bool
     pool_code: str
@@ -82,7 +82,7 @@ class PoolChanged(msgspec.Struct):
 
 
 class Consumer(msgspec.Struct, rename="camel"):
-    """A poll loop; -1 and "never" where there was no poll yet."""
+    """A poll loop; -1 and "never" if there was no poll yet."""
 
     map_key: str
     queue_identifier: str
@@ -105,7 +105,7 @@ class Consumers(msgspec.Struct, rename="camel"):
 
 
 class Standby(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Which of several routers this one is; the first field alone when it stands alone."""
+    """The role of this router among several; only the first field if it stands alone."""
 
     standby_enabled: bool
     instance_id: str | msgspec.UnsetType = msgspec.UNSET
@@ -117,7 +117,7 @@ class Standby(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class TrafficStatus(msgspec.Struct, rename="camel"):
-    """Whether a load balancer learns which router is the primary. Penstock leaves that to `/health/ready`."""
+    """Whether the router reports to a load balancer that it is the primary. It does not: `/health/ready` shows it."""
 
     enabled: bool = False
     strategy_type: str = "none"
@@ -128,7 +128,7 @@ class TrafficStatus(msgspec.Struct, rename="camel"):
 
 
 class Refreshed(msgspec.Struct, rename="camel"):
-    """The queues were asked how much they hold."""
+    """The depths of the queues were read."""
 
     refreshed: bool
     age_seconds: float
@@ -142,14 +142,14 @@ class Reloaded(msgspec.Struct):
 
 
 class PoolRoutes:
-    """Answers for the router's parts."""
+    """Routes for the parts of a router."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
 
     def routes(self) -> list[Route]:
         breakers = "/monitoring/circuit-breakers"
-        name = (Parameter("name", "The breaker, percent-encoded: it is the target that it guards.", where="path"),)
+        name = (Parameter("name", "The name of the breaker, which is its target, percent-encoded.", where="path"),)
         code = (Parameter("code", "The pool.", where="path"),)
         return [
             reading(breakers, self.breakers, "Circuit breakers by name", dict[str, Breaker]),
@@ -162,14 +162,14 @@ class PoolRoutes:
                 self.change_pool,
                 "Change a pool",
                 PoolChanged,
-                about="Until the configuration says something else.",
+                about="It lasts until the next change of the configuration.",
                 parameters=code,
                 body=PoolChangeRequest,
             ),
             reading("/monitoring/consumer-health", self.consumers, "Poll loops", Consumers),
             reading("/monitoring/standby-status", self.standby, "Primary or standby", Standby),
-            reading("/monitoring/traffic-status", self.traffic, "Traffic of a load balancer", TrafficStatus),
-            changing("POST", "/monitoring/broker-stats/refresh", self.refresh, "Ask the queues how much they hold", Refreshed),
+            reading("/monitoring/traffic-status", self.traffic, "Registration at a load balancer", TrafficStatus),
+            changing("POST", "/monitoring/broker-stats/refresh", self.refresh, "Read the depths of the queues", Refreshed),
             changing("POST", "/config/reload", self.reload, "Fetch the configuration now", Reloaded),
         ]
 
@@ -204,7 +204,7 @@ class PoolRoutes:
         return json_response(Consumers(now // 1000, to_datetime(now), {consumer.map_key: consumer for consumer in found}))
 
     async def standby(self, _: Request) -> web.StreamResponse:
-        """Which of several routers this one is."""
+        """The role of this router among several."""
         found = self._view.snapshot().standby
         if found is None:
             return json_response(Standby(False))

@@ -1,4 +1,4 @@
-"""How a route of this API is made: who may call it, what may be asked, and what an error looks like."""
+"""How the routes of this API are built: who may call them, their parameters, and their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Handler = Callable[[Request], Awaitable[web.StreamResponse]]
 
 TAGS = ("router",)
 SMALL = 64 * 1024
-"""Bytes of a body that says a few words."""
+"""The size limit of a request body in bytes."""
 MAX_LIMIT = 10_000
 
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
@@ -39,7 +39,7 @@ _SPANS: dict[Window, int | None] = {
 
 
 class WindowQuery(msgspec.Struct):
-    """Which time the totals are of; `refresh` asks the queues first how much they hold."""
+    """The span of the totals; `refresh` reads the depths of the queues first."""
 
     time_window: Window = "all"
     refresh: bool = False
@@ -50,11 +50,11 @@ class WindowQuery(msgspec.Struct):
         return _SPANS[self.time_window]
 
 
-WINDOW = Parameter("time_window", "Of which time the totals are; without it since the start.", Window)
+WINDOW = Parameter("time_window", "The span of the totals; since the start if it is not given.", Window)
 
 
 class RouterError(msgspec.Struct):
-    """What went wrong: a sentence, a stable word for programs, and what to do."""
+    """An error: a sentence, a stable code for programs, and what to do."""
 
     status: Literal["error"]
     message: str
@@ -80,9 +80,9 @@ def reading(
     body: type[msgspec.Struct] | None = None,
     max_bytes: int | None = None,
 ) -> Route:
-    """A route that only looks: it needs the verb `read`. It is a GET, or a POST where the question has a body."""
+    """A route that only reads: it needs the verb `read`. It is a GET, or a POST if the query has a body."""
     wanted = None if body is None else Body(body)
-    operation = Operation(summary, about, TAGS, parameters, wanted, {200: Reply("As of now.", reply)})
+    operation = Operation(summary, about, TAGS, parameters, wanted, {200: Reply("The present state.", reply)})
     method, guarded = "GET" if body is None else "POST", _for_operators(handler, Verb.READ)
     return Route(method, path, guarded, operation, ROUTER_ERRORS, verb=Verb.READ, max_bytes=max_bytes)
 
@@ -102,13 +102,13 @@ def changing(
 ) -> Route:
     """A route that changes something: it needs the verb `manage`."""
     wanted = None if body is None else Body(body)
-    operation = Operation(summary, about, TAGS, parameters, wanted, {status: Reply("It is done.", reply)})
+    operation = Operation(summary, about, TAGS, parameters, wanted, {status: Reply("Done.", reply)})
     guarded = _for_operators(handler, Verb.MANAGE)
     return Route(method, path, guarded, operation, ROUTER_ERRORS, verb=Verb.MANAGE, max_bytes=max_bytes)
 
 
 def _for_operators(handler: Handler, verb: Verb) -> Handler:
-    """The same handler for those whose token covers everything: a router's messages belong to no project."""
+    """The same handler, for tokens without restrictions only: a router's messages belong to no project."""
 
     @wraps(handler)
     async def guarded(request: Request) -> web.StreamResponse:
@@ -121,7 +121,7 @@ def _for_operators(handler: Handler, verb: Verb) -> Handler:
 
 
 def query(request: Request, kind: type[T]) -> T:
-    """What the query of a request says; other words in it are passed over."""
+    """The query of a request, decoded; unknown parameters are ignored."""
     try:
         return msgspec.convert(dict(request.query), kind, strict=False)
     except msgspec.ValidationError as error:

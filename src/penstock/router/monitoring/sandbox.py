@@ -1,4 +1,4 @@
-"""For trying a router out, in development alone: a configuration, messages to seed it with, and targets that do as they say."""
+"""Tools to try a router, only in development: a configuration, test messages, and targets with a fixed behaviour."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TAGS = ("trying it out",)
 MAX_SEEDS = 10_000
 MAX_DELAY_MS = 600_000
 START_SECONDS, LOOK_SECONDS = 10, 0.02
-"""How long seeds wait for a router that starts, and how often they look at it."""
+"""How long sending test messages waits for a router that starts, and how often it checks."""
 GROUPS = 8
 
 _LEVELS = ("high", "medium", "low")
 _POOLS = {"high": "POOL-HIGH", "medium": "POOL-MEDIUM", "low": "POOL-LOW"}
 _QUEUES = {level: f"flow-catalyst-{level}-priority.fifo" for level in _LEVELS}
 _ENDPOINTS = ("fast", "slow", "faulty", "fail")
-"""What chance chooses from."""
+"""The levels to choose from at random."""
 _TARGETS = {
     "fast": "200 after 100 ms",
     "slow": "200 after 60 s",
@@ -53,7 +53,7 @@ _BEHAVIOURS: dict[str, tuple[int, bool, str, float]] = {
     "client-error": (400, False, "the request is wrong, on purpose", 0.0),
     "server-error": _FAILED,
 }
-"""Status, whether it acks, what it says, and after how many seconds."""
+"""Status, whether it acks, its message, and a delay in seconds."""
 _FAULTY = ("success", "success", "success", "client-error", "fail")
 _OTHER_POOL = "DISPATCH-POOL"
 
@@ -68,11 +68,11 @@ LOCAL_CONFIG = {
         for code, concurrency in (("POOL-HIGH", 10), ("POOL-MEDIUM", 5), ("POOL-LOW", 2), (_OTHER_POOL, 5))
     ],
 }
-"""Queues of this very process, and pools for them."""
+"""Queues of this process, and pools for them."""
 
 
 class SeedRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """How many messages, for which queue and target (each a word, or a name or URL of your own), and in how many groups."""
+    """How many messages, for which queue and target (each a keyword, or a name or URL of your own), and in how many groups."""
 
     count: Annotated[int, Meta(ge=1, le=MAX_SEEDS)] = 10
     queue: Text = "random"
@@ -81,7 +81,7 @@ class SeedRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Seeded(msgspec.Struct, rename="camel"):
-    """How many messages were sent, of how many."""
+    """How many messages were sent, and how many were requested."""
 
     status: Literal["success"]
     messages_sent: int
@@ -89,20 +89,20 @@ class Seeded(msgspec.Struct, rename="camel"):
 
 
 class Answer(msgspec.Struct):
-    """What a target says to a router."""
+    """The answer of a target."""
 
     ack: bool
     message: str
 
 
 class Total(msgspec.Struct, rename="camel"):
-    """How many requests came."""
+    """The number of requests."""
 
     total_requests: int
 
 
 class Throughput(msgspec.Struct, rename="camel"):
-    """How many requests came since the counting began, and how fast."""
+    """The number of requests since counting started, and their rate."""
 
     total_requests: int
     elapsed_ms: int
@@ -116,7 +116,7 @@ class DelayQuery(msgspec.Struct, rename="camel"):
 
 
 class SandboxRoutes:
-    """Answers while a router is tried out. Its targets need no token: it is a router."""
+    """Routes for trying a router. Its targets need no token, because a router calls them."""
 
     def __init__(self, view: RouterView, chance: Random | None = None) -> None:
         self._view = view
@@ -126,31 +126,31 @@ class SandboxRoutes:
         self._measured_since = monotonic()
 
     def routes(self) -> list[Route]:
-        delay = Parameter("delayMs", "How long to wait.", Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)])
+        delay = Parameter("delayMs", "How long to wait, in milliseconds.", Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)])
         return [
-            changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedRequest),
-            _open("GET", "/api/config", self.config, "A configuration to try with", dict[str, Any]),
+            changing("POST", "/api/seed/messages", self.seed, "Send test messages", Seeded, body=SeedRequest),
+            _open("GET", "/api/config", self.config, "A test configuration", dict[str, Any]),
             *(
                 _open("POST", f"/api/test/{name}", self._target(name), f"A target: {does}", Answer)
                 for name, does in _TARGETS.items()
             ),
             _open("GET", "/api/test/stats", self.tested, "Requests to these targets", Total),
-            _open("POST", "/api/test/stats/reset", self.reset_tested, "Count them from 0", Total),
+            _open("POST", "/api/test/stats/reset", self.reset_tested, "Reset the count", Total),
             _open("POST", "/api/benchmark/process", self.measure, "A target that answers at once", Answer),
             _open("POST", "/api/benchmark/process-slow", self.measure_slowly, "A target that waits", Answer, delay),
             _open("GET", "/api/benchmark/stats", self.measured, "How fast requests came", Throughput),
-            _open("POST", "/api/benchmark/reset", self.reset_measured, "Count them from 0", Throughput),
+            _open("POST", "/api/benchmark/reset", self.reset_measured, "Reset the count", Throughput),
         ]
 
     async def config(self, _: Request) -> web.StreamResponse:
         return json_response(LOCAL_CONFIG)
 
     async def seed(self, request: Request) -> web.StreamResponse:
-        """Send messages, one after the other: their order in a group is theirs in the queue."""
+        """Send messages one after the other, so that they are in the queue in this order."""
         asked, origin = await body(request, SeedRequest), f"{request.scheme}://{request.host}"
         snapshot = await self._started(request, asked.queue)
         names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
-        redriven = {f"router.{name}" for name in names}  # what comes there comes from another one's dead letters
+        redriven = {f"router.{name}" for name in names}  # these queues only get redriven dead letters of other queues
         levels = [level for level in _LEVELS if _queue_of(level, names)] or [name for name in names if name not in redriven]
         for number in range(asked.count):
             level = self._random.choice(levels) if asked.queue == "random" and levels else asked.queue
@@ -172,7 +172,7 @@ class SandboxRoutes:
         return json_response(Seeded("success", asked.count, asked.count))
 
     async def _started(self, request: Request, asked: str) -> Snapshot:
-        """Wait for a router that has just been started: for its first configuration, and until the queues for seeds are open."""
+        """Wait for a router that was just started: for its first configuration, and until the queues of test messages open."""
         until = monotonic() + START_SECONDS * SECOND
         while True:
             snapshot = self._view.snapshot()
@@ -187,7 +187,7 @@ class SandboxRoutes:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _pool(self, level: str, pools: list[str]) -> str:
-        """The pool of a seed: that of its level, or any that the router has."""
+        """The pool of a test message: that of its level, or any pool of the router."""
         wanted = _POOLS.get(level, _OTHER_POOL)
         return wanted if wanted in pools or not pools else self._random.choice(pools)
 
@@ -235,7 +235,7 @@ async def _wait(request: Request, seconds: float) -> None:
 
 
 def _queue_of(level: str, names: list[str]) -> str | None:
-    """The queue that a word stands for: one of that name, or one whose name has the word in it."""
+    """The queue for a keyword: the one with that name, or one whose name contains it."""
     return level if level in names else next((name for name in names if level in _LEVELS and level in name.lower()), None)
 
 
@@ -247,5 +247,5 @@ def _open(
     reply: object,
     *parameters: Parameter,
 ) -> Route:
-    operation = Operation(summary, "In development alone.", TAGS, parameters, replies={200: Reply("So be it.", reply)})
+    operation = Operation(summary, "Only in development.", TAGS, parameters, replies={200: Reply("Done.", reply)})
     return Route(method, path, handler, operation, ROUTER_ERRORS, is_open=True, max_bytes=SMALL)

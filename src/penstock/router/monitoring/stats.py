@@ -20,9 +20,9 @@ def _camel(name: str) -> str:
 
 
 class PoolStats(msgspec.Struct, kw_only=True, rename=_camel):
-    """A process pool. `totalProcessed` is what succeeded and what failed.
+    """A process pool. `totalProcessed` is the sum of succeeded and failed messages.
 
-    Attempts that are repeated (`totalTransient`), or that the target answered with 429 (`totalThrottled`), are neither.
+    Attempts that are retried (`totalTransient`), or that the target answered with 429 (`totalThrottled`), are not part of it.
     `totalRateLimited` counts waits for the pool's own limit.
     """
 
@@ -53,7 +53,7 @@ class PoolStats(msgspec.Struct, kw_only=True, rename=_camel):
 
 
 class QueueStats(msgspec.Struct, kw_only=True, rename=_camel):
-    """A queue. `currentSize` is everything in it, `throughput` messages consumed in a second.
+    """A queue. `currentSize` is the number of its messages, `throughput` the messages consumed per second.
 
     Dead letters also count as consumed; `totalDeadLettered` is since the start.
     """
@@ -80,13 +80,13 @@ class QueueStats(msgspec.Struct, kw_only=True, rename=_camel):
 
 
 class StatsRoutes:
-    """Answers what happened."""
+    """Routes for the statistics of pools and queues."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
 
     def routes(self) -> list[Route]:
-        refresh = Parameter("refresh", "Ask every queue first how much it holds.", bool)
+        refresh = Parameter("refresh", "Read the depth of every queue first.", bool)
         return [
             reading("/monitoring/pool-stats", self.pools, "Pools by code", dict[str, PoolStats], parameters=(WINDOW,)),
             reading(
@@ -138,7 +138,7 @@ def pool_stats(pool: PoolState, span: int | None, now: int) -> PoolStats:
 
 
 def queue_stats(queue: QueueState, span: int | None, now: int) -> QueueStats:
-    """A queue; its totals are of the span, its throughput of the last five minutes."""
+    """The statistics of a queue; the totals are of the span, the throughput of the last five minutes."""
     metrics = queue.metrics
     total, recent, half_hour = (metrics.numbers(each, now) for each in (span, FIVE_MINUTES, THIRTY_MINUTES))
     return QueueStats(

@@ -25,7 +25,7 @@ _SEVERITIES = {**{severity.value: severity for severity in Severity}, "WARNING":
 
 
 class WarningView(msgspec.Struct):
-    """A warning. `count` equal ones were given, the last at `timestamp`."""
+    """A warning. It was recorded `count` times, the last time at `timestamp`."""
 
     id: str
     category: str
@@ -38,37 +38,37 @@ class WarningView(msgspec.Struct):
 
 
 class Success(msgspec.Struct):
-    """It was done."""
+    """Done."""
 
     status: Literal["success"] = "success"
 
 
 class Acknowledged(msgspec.Struct):
-    """It is acknowledged."""
+    """A warning was acknowledged."""
 
     acknowledged: bool = True
 
 
 class AllAcknowledged(msgspec.Struct):
-    """How many were acknowledged."""
+    """How many warnings were acknowledged."""
 
     acknowledged: int
 
 
 class Cleared(msgspec.Struct):
-    """How many were forgotten."""
+    """How many warnings were forgotten."""
 
     cleared: int
 
 
 class ClearOldQuery(msgspec.Struct):
-    """How old a warning is that is to be forgotten."""
+    """The age of the warnings to forget."""
 
     hours: Hours = 24
 
 
 class ListQuery(msgspec.Struct):
-    """Which warnings; those that somebody acknowledged are left out with `acknowledged=false`."""
+    """A filter for warnings; `acknowledged=false` leaves out those that were acknowledged."""
 
     severity: str | None = None
     category: str | None = None
@@ -76,7 +76,7 @@ class ListQuery(msgspec.Struct):
 
 
 class WarningRoutes:
-    """Answers for warnings."""
+    """Routes for warnings."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
@@ -85,19 +85,19 @@ class WarningRoutes:
         shown = list[WarningView]
         severity = (Parameter("severity", "INFO, WARN, ERROR or CRITICAL.", where="path"),)
         one = (Parameter("id", "The warning.", where="path"),)
-        hours = (Parameter("hours", "Those that are older.", Hours),)
+        hours = (Parameter("hours", "The age in hours.", Hours),)
         which = (
-            Parameter("severity", "Those that are so bad.", str),
-            Parameter("category", "Those about this.", str),
-            Parameter("acknowledged", "false: those that nobody has acknowledged; true: the others.", bool),
+            Parameter("severity", "Only warnings of this severity.", str),
+            Parameter("category", "Only warnings of this category.", str),
+            Parameter("acknowledged", "Only acknowledged warnings (true), or only the others (false).", bool),
         )
         routes = []
         for prefix in ("/monitoring/warnings", "/warnings"):
             routes += [
                 reading(prefix, self.list, "Warnings, newest first", shown, parameters=which),
-                reading(f"{prefix}/unacknowledged", self.unacknowledged, "Warnings that nobody has acknowledged", shown),
+                reading(f"{prefix}/unacknowledged", self.unacknowledged, "Unacknowledged warnings", shown),
                 reading(
-                    f"{prefix}/severity/{{severity}}", self.by_severity, "Warnings that are so bad", shown, parameters=severity
+                    f"{prefix}/severity/{{severity}}", self.by_severity, "Warnings of a severity", shown, parameters=severity
                 ),
             ]
         return [
@@ -142,7 +142,7 @@ class WarningRoutes:
         return _listed(self._view.warnings.by_severity(severity, self._view.clock.now()))
 
     async def critical(self, _: Request) -> web.StreamResponse:
-        """The worst."""
+        """Warnings of the highest severity."""
         return _listed(self._view.warnings.by_severity(Severity.CRITICAL, self._view.clock.now()))
 
     async def acknowledge(self, request: Request) -> web.StreamResponse:

@@ -1,1 +1,1 @@
-"""Where messages come from, one file for each kind of queue."""
+"""Sources of messages, one file for each kind of queue."""

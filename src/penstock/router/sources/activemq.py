@@ -1,4 +1,4 @@
-"""Messages of an ActiveMQ queue, by STOMP 1.2 with one acknowledgement a message.
+"""Messages of an ActiveMQ queue, by STOMP 1.2 with individual acknowledgements.
 
 Its URI is `activemq://[user:password@]host[:port][,host…]/QUEUE[?option=value…]`.
 
@@ -8,16 +8,16 @@ Its URI is `activemq://[user:password@]host[:port][,host…]/QUEUE[?option=value
                                                     SEND of a copy with AMQ_SCHEDULED_DELAY, confirmed, then ACK
     disconnect, ours or the server's: everything without an ACK is in the queue again, in order
 
-What ActiveMQ does, and what follows from it:
-- STOMP's own NACK sends a message to the dead letters at once: it is never used.
+How ActiveMQ behaves, and the consequences:
+- STOMP's own NACK dead-letters a message at once: it is never used.
 - A scheduled SEND in a transaction is scheduled after the commit: a crash between would lose the message, whose ACK was in the
   same transaction. So the copy is confirmed before the original is acked: a crash between gives both, with the same `broker_id`.
-- A server without `schedulerSupport` delivers such a copy at once. It carries when it is due and lacks the scheduler's mark: so
-  it is noticed, kept here until then, and no more copies are made.
-- One subscription only: with two, what both held comes back out of order. `prefetch` is its size, and cannot change while
-  anything is held; a router that stops polling and holds nothing gives the subscription up, and with it what was pushed to it.
-- The server looks for more to push, 200 messages at most, only when something happens in the queue. So a poll that waits while
-  messages are held makes something happen: it opens and closes a subscription that matches nothing.
+- A server without `schedulerSupport` delivers such a copy at once. The copy carries its due time and lacks the scheduler's mark:
+  so it is recognized, kept here until then, and no more copies are made.
+- There is only one subscription: with two, messages of both are redelivered out of order. `prefetch` is its size, and cannot
+  change while messages are held; a router that stops polling and holds nothing gives up the subscription and its messages.
+- The server looks for messages to push, at most 200, only when something happens in the queue. So a poll that waits while
+  messages are held triggers it: it opens and closes a subscription that matches nothing.
 """
 
 from __future__ import annotations
@@ -64,27 +64,27 @@ MOST_PREFETCH: Final = 100_000
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s]+)(?::(\d{1,5}))?")
 _NO_QUEUE: Final = re.compile(r"[,*>?\x00-\x1f\x7f]")
-"""Names of several queues, and what cannot be in a name."""
+"""Separators of several queues, and characters that a name cannot have."""
 _SWITCH: Final = {"true": True, "false": False}
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a queue's URI says."""
+    """The parts of a queue's URI."""
 
     hosts: tuple[tuple[str, int], ...]
     queue: str
     login: Login
     prefetch: int = PREFETCH
-    """How many messages the server may have given out and not heard of."""
+    """How many unsettled messages the server may have pushed."""
     is_exclusive: bool = False
-    """Only one router at a time is given messages; the next takes over, in order, when it is gone."""
+    """Only one router at a time gets messages; the next takes over, in order, when it is gone."""
     has_tls: bool = False
     ca: str = ""
     """A file of certificates to trust; "": those that the machine trusts."""
 
 
 def parse_address(uri: str) -> Address:
-    """The parts of a URI; InvalidArgument, without its password, when it is none."""
+    """The parts of a URI; InvalidArgument, without its password, if it is not valid."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -153,14 +153,14 @@ _WANTED = "expected activemq://user:password@host:61613/QUEUE; several hosts are
 
 
 MARK: Final = "\npenstock-"
-"""Is in the head of every copy."""
+"""A header of every copy."""
 ID: Final = "penstock-id"
 """The message's id before it was copied."""
 _COUNT: Final = "penstock-count"
 _DUE: Final = "penstock-due"
 """When it may be delivered, in microseconds since 1970."""
 _SCHEDULED: Final = "scheduledJobId"
-"""What the server's scheduler adds; a message that has it is not scheduled again, so no copy may keep it."""
+"""A header of the server's scheduler; a message with it is not scheduled again, so copies must not keep it."""
 _NOT_COPIED: Final = {
     *("ack", "content-length", "destination", "message-id", "receipt", "redelivered", "subscription", "timestamp", "transaction"),
     *(ID, _COUNT, _DUE, _SCHEDULED, "persistent", "AMQ_SCHEDULED_DELAY"),
@@ -168,10 +168,10 @@ _NOT_COPIED: Final = {
 
 
 def copied(received: SourceMessage, head: str, due: int, now: int) -> dict[str, str]:
-    """Return the headers of the copy that ActiveMQ's scheduler keeps until it is due: those of the message, and ours."""
+    """The headers of the copy that ActiveMQ's scheduler keeps until it is due: those of the message, and ours."""
     original = headers(head)
     fields = {name: value for name, value in original.items() if name not in _NOT_COPIED}
-    if "content-length" in original:  # one without is text, and stays so
+    if "content-length" in original:  # a message without it is text, and stays so
         fields["content-length"] = str(len(received.body))
     return fields | {
         "persistent": "true",
@@ -183,7 +183,7 @@ def copied(received: SourceMessage, head: str, due: int, now: int) -> dict[str, 
 
 
 def recognize(received: SourceMessage, head: str, now: int) -> int:
-    """Give a copy the id and the count of its message. Returns when it is due if nobody scheduled it; 0 otherwise."""
+    """Restore the id and the count of the original in a copy. Returns when it is due if it was not scheduled; 0 otherwise."""
     found = headers(head)
     if original := found.get(ID):
         received.broker_id = unescape(original)
@@ -192,7 +192,7 @@ def recognize(received: SourceMessage, head: str, now: int) -> int:
 
 
 def _number(found: dict[str, str], name: str, otherwise: int) -> int:
-    """The number in a header that anybody may have written."""
+    """The number in a header that any client may have written."""
     text = found.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else otherwise
 
@@ -200,31 +200,31 @@ def _number(found: dict[str, str], name: str, otherwise: int) -> int:
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
 MORE_AFTER_SECONDS: Final = 0.01
-"""Seconds that a poll waits before it makes the server look for more."""
+"""Seconds that a poll waits before it makes the server look for more messages."""
 FLUSH_LIMIT: Final = 10.0
 SHORT_DELAY: Final = 60
-"""Seconds of a delay that a message waits for here. A copy loses its place in the queue: after a restart of the router, which
-knows nothing of it, what came after it would come first. As many as `prefetch` may wait; then the server gives nothing more."""
+"""Delays of up to this many seconds are waited for here. A copy loses its place in the queue: if the router restarts, and knows
+nothing of it, later messages would come first. Up to `prefetch` messages may wait; then the server pushes no more."""
 
 _numbers = count(1)
-"""Of connections and subscriptions."""
+"""Numbers connections and subscriptions."""
 
 
 class _Receipt(msgspec.Struct, gc=False, eq=False):
-    """What is needed to settle a delivery."""
+    """The data needed to settle a delivery."""
 
     life: int
-    """Of the connection that it came by."""
+    """The number of the connection that it came by."""
     place: int
-    """Among all that came by it."""
+    """Its number among the deliveries of that connection."""
     message_id: str
-    """The server's, as it wrote it: another one for a copy."""
+    """The server's message id, unchanged: a copy has another one."""
     ack: str
     head: str
 
 
 class ActiveMqSource:
-    """One queue of an ActiveMQ."""
+    """One queue of an ActiveMQ server."""
 
     lease_seconds: float | None = None
 
@@ -234,9 +234,9 @@ class ActiveMqSource:
         self._destination = escape(f"/queue/{address.queue}")
         self._late_acks = LateAcks()
         self._owed: dict[str, int] = {}
-        """Messages that were nacked, but the server may not have heard of it: when they are due."""
+        """Messages that were nacked, perhaps without the server knowing it: when they are due."""
         self._may_move = True
-        """Whether the server takes copies and keeps them until they are due, as far as we know."""
+        """Whether the server schedules copies, as far as we know."""
         self._connection: StompConnection | None = None
         self._connecting = asyncio.Lock()
         self._stopped = asyncio.Event()
@@ -247,7 +247,7 @@ class ActiveMqSource:
         self._forget()
 
     def _forget(self) -> None:
-        """A new connection: what the last one brought is in the queue again."""
+        """Reset for a new connection: the messages of the last one are in the queue again."""
         self._life = next(_numbers)
         self._arrived = 0
         self._subscription: str | None = None
@@ -255,7 +255,7 @@ class ActiveMqSource:
         self._returned: list[tuple[int, SourceMessage]] = []
         self._held: dict[str, _Receipt] = {}
         self._kept: dict[str, tuple[int, asyncio.TimerHandle]] = {}
-        """Messages that wait here, until when, and what will wake them."""
+        """Messages that wait here, until when, and the timers that wake them."""
         self._moving: dict[str, int] = {}
         """Messages whose copy is not confirmed yet, and when they are due."""
         self._acks: list[_Receipt] = []
@@ -271,7 +271,7 @@ class ActiveMqSource:
         await self._connect()
 
     async def stop(self) -> None:
-        """Leave; the server releases by itself what is not acked."""
+        """Disconnect; the server releases unacked messages by itself."""
         self._stopped.set()
         self._problem = "it was stopped"
         for poll in self._polls:
@@ -280,7 +280,7 @@ class ActiveMqSource:
         await self.flush()
         connection = self._connection
         if connection is None:
-            return  # one that is being opened is closed when it is open
+            return  # a connection that is being opened is closed when it is open
         try:
             await connection.ask("DISCONNECT", {})
         except Unavailable:
@@ -294,7 +294,7 @@ class ActiveMqSource:
         return self._connection is not None and self._connection.is_open
 
     async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
-        """What was pushed, or will be while the poll waits."""
+        """Messages that were pushed, or arrive while the poll waits."""
         if self._stopped.is_set():
             return []
         if self._connection is None:
@@ -315,7 +315,7 @@ class ActiveMqSource:
         return [] if self._stopped.is_set() else self._hand_out(want)
 
     async def _wait(self, wait: float) -> None:
-        """Return when there is something, or nothing to wait for."""
+        """Return when there are messages, or there is nothing to wait for."""
         loop = asyncio.get_running_loop()
         poll: asyncio.Future[None] = loop.create_future()
         self._polls.append(poll)
@@ -344,7 +344,7 @@ class ActiveMqSource:
         return found
 
     def _wake(self) -> None:
-        """One poll at a time: when it has taken its share it wakes the next."""
+        """Wake one poll at a time: when it has taken its share it wakes the next."""
         if self._ready or self._returned:
             for poll in self._polls:
                 if not poll.done():
@@ -352,7 +352,7 @@ class ActiveMqSource:
                     return
 
     def ack(self, received: SourceMessage) -> None:
-        """Tell the server, together with the others of this turn; a delivery of an earlier connection when it is redelivered."""
+        """Ack at the server, together with others of this turn; if the delivery is of an earlier connection, when redelivered."""
         receipt: _Receipt = received.receipt
         held = self._held.pop(receipt.message_id, None)
         if held is not None:
@@ -361,7 +361,7 @@ class ActiveMqSource:
             self._late_acks.add(receipt.message_id, self._clock.now())
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """Keep it here and hand it out again, or have the server schedule a copy."""
+        """Keep the message here and deliver it again, or have the server schedule a copy."""
         receipt: _Receipt = received.receipt
         held = self._held.pop(receipt.message_id, None)
         due = self._clock.now() + delay * SECOND if delay > 0 else 0
@@ -378,7 +378,7 @@ class ActiveMqSource:
             self._keep(again, due)
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Nothing to do: a message is ours as long as we are connected."""
+        """Nothing to do: messages are ours while we are connected."""
 
     def set_lease(self, seconds: int) -> None:
         """Nothing to do: there are no leases."""
@@ -391,14 +391,14 @@ class ActiveMqSource:
                     self._confirmed.clear()
                     await self._confirmed.wait()
         except TimeoutError:
-            pass  # given up, as the port says: it is remembered
+            pass  # given up, as `Source` allows: it is remembered
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        """Put a message on the queue. The group is in the body; the queue has one order for all groups."""
         connection = self._connection
         if connection is None:
             raise Unavailable(f"no connection to ActiveMQ: {self._problem}")
-        broker_id = token_hex(16)  # the server's own id of it is known to those alone who read it
+        broker_id = token_hex(16)  # only consumers learn the server's own id of the message
         fields = {"destination": self._destination, "persistent": "true", "content-length": str(len(body)), ID: broker_id}
         if (problem := await connection.ask("SEND", fields, body)) is not None:
             if not connection.is_open:
@@ -407,11 +407,11 @@ class ActiveMqSource:
         return broker_id
 
     async def depth(self) -> QueueDepth | None:
-        """ActiveMQ does not say by STOMP."""
+        """None: ActiveMQ does not report it by STOMP."""
         return None
 
     async def _connect(self) -> None:
-        """To the first host that answers."""
+        """Connect to the first host that answers."""
         async with self._connecting:
             if self._connection is not None or self._stopped.is_set():
                 return
@@ -441,7 +441,7 @@ class ActiveMqSource:
             await self._confirm_subscription(connection)
 
     async def _confirm_subscription(self, connection: StompConnection) -> None:
-        """Subscribe, and hear what the server says of it."""
+        """Subscribe, and wait for the server's answer."""
         try:
             problem = await connection.ask("SUBSCRIBE", self._subscription_fields())
         except BaseException as error:
@@ -460,8 +460,8 @@ class ActiveMqSource:
         self._connection.write(frame("SUBSCRIBE", self._subscription_fields()))
 
     def _subscription_fields(self) -> dict[str, str]:
-        """A new subscription: never one that was given up, for what is on its way to that is not ours."""
-        self._subscription = f"[{next(_numbers)}]"  # none is the beginning of another
+        """The fields of a new subscription, never one that was given up: messages on their way to that are not ours."""
+        self._subscription = f"[{next(_numbers)}]"  # none is a prefix of another
         self._watch_idle()
         fields = {
             "id": self._subscription,
@@ -477,7 +477,7 @@ class ActiveMqSource:
         self._idle = asyncio.get_running_loop().call_later(IDLE, self._give_up)
 
     def _give_up(self) -> None:
-        """Nobody polls: let the server push to somebody else, and release what it pushed."""
+        """Polling has stopped: let the server push to other consumers, and release the messages it pushed."""
         if self._connection is None or self._subscription is None:
             return
         if self._polls or self._held or self._kept or self._moving:
@@ -498,7 +498,7 @@ class ActiveMqSource:
         mark = f"\nsubscription:{self._subscription}"
         for head, body in frames:
             if mark not in head:
-                continue  # of one that was given up: it is in the queue again
+                continue  # of a subscription that was given up: it is in the queue again
             message_id, ack = header(head, "\nmessage-id:"), header(head, "\nack:")
             if message_id is None or ack is None:
                 raise NotStomp("a message without an id came from the server")
@@ -513,7 +513,7 @@ class ActiveMqSource:
         self._wake()
 
     def _take_again(self, received: SourceMessage) -> None:
-        """A message that was nacked: it may be a copy, and may come too early."""
+        """A message that was nacked is redelivered: it may be a copy, and may be early."""
         receipt: _Receipt = received.receipt
         now = self._clock.now()
         due = recognize(received, receipt.head, now)
@@ -525,7 +525,7 @@ class ActiveMqSource:
             self._ready.append(received)
 
     def _keep(self, received: SourceMessage, due: int) -> None:
-        """Hand it out when it is due; the server thinks that it is worked on."""
+        """Keep a message until it is due; for the server it is being processed."""
         wait = max(due - self._clock.now(), 0) / SECOND
         timer = asyncio.get_running_loop().call_later(wait, self._release, received)
         self._kept[received.receipt.message_id] = due, timer
@@ -552,7 +552,7 @@ class ActiveMqSource:
 
     def _moved(self, received: SourceMessage, due: int, problem: str | None) -> None:
         if not self.is_healthy:
-            return  # nobody knows: `_lost` remembers it
+            return  # unknown: `_lost` remembers it
         del self._moving[received.receipt.message_id]
         if problem is None:
             self._ack(received.receipt)
@@ -567,7 +567,7 @@ class ActiveMqSource:
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """The acks of one turn, or of the time that the server took for the last ones."""
+        """Send the acks of one turn, or of the time that the server took for the last ones."""
         self._will_send = False
         if self._connection is None or self._asked or not self._acks:
             return
@@ -577,7 +577,7 @@ class ActiveMqSource:
 
     def _confirm(self, problem: str | None) -> None:
         if self._connection is None or not self._connection.is_open:
-            return  # nobody knows: `_lost` remembers them
+            return  # unknown: `_lost` remembers them
         if problem is not None:
             self._connection.abort(problem)
             return
@@ -586,7 +586,7 @@ class ActiveMqSource:
         self._confirmed.set()
 
     def _lost(self, problem: str) -> None:
-        """Remember what the server may not have heard, forget what it will push again."""
+        """Remember settlements that the server may have missed, and forget messages that it will push again."""
         now = self._clock.now()
         for receipt in (*self._asked, *self._acks):
             self._late_acks.add(receipt.message_id, now)

@@ -1,8 +1,8 @@
 """Penstock's own queues as sources of a router in the same process: no sockets, no copies, and everything in batches.
 
 Acks, nacks and extensions of one turn of the loop are settled together at its end. A waiting poll gets a message as soon as it is
-published. A router holds what it takes as one consumer: its next life releases that before it takes anything, so that it is
-delivered first and in order, and no retry is counted.
+published. A router holds its messages as one consumer: its next run releases them before it takes any, so that they are delivered
+first and in order, and no retry is counted.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from penstock.values.projects import Projects
 from penstock.values.queue import NewMessage
 
 MAX_BYTES = 16 * 1024 * 1024
-"""How much one poll brings; a message beyond it waits for the next."""
+"""The size limit of one poll; a message beyond it waits for the next."""
 MAX_ERROR = 1_000
-"""Characters of an error that is kept with a dead letter."""
+"""The length limit of an error that is kept with a dead letter, in characters."""
 MAX_CONSUMER = 200
 STREAM_AT = 14
-"""Where the number of the stream begins in the id of a message."""
+"""Where the stream number starts in the id of a message."""
 CLOSED = "the broker in this process is closed"
 
 
 def consumer_name(config: QueueConfig) -> str:
-    """The holder of what a router takes from a queue: the same in every life of the router."""
+    """The consumer name of a router at a queue: the same after a restart of the router."""
     return f"router:{shown_uri(config.name)}"[:MAX_CONSUMER]
 
 
@@ -56,7 +56,7 @@ class BrokerQueues:
         self._projects = projects or Projects()
         self._rules = rules or PLAIN
         self.numbers: dict[str, tuple[int, int]] = {}
-        """(queue, stream) of the queues that are taken from, by their names in the router."""
+        """(queue, stream) of the queues in use, by their names in the router."""
 
     def open(self, kind: Kind, name: str, config: QueueConfig) -> Source:
         scoped = self._projects.scoped(self._projects.default, name)
@@ -83,25 +83,25 @@ class LocalSource(AsyncConsumer):
             ack_deadline=config.visibility_timeout * SECOND,
             prefetch=MAX_COUNT,
             follows=True,
-            stopping=StopSignal(),  # its own: a router finishes what it holds before it stops
+            stopping=StopSignal(),  # its own: a router settles its messages before it stops
         )
         self.lease_seconds: float | None = config.visibility_timeout
         self._queues = queues
         self._alias = config.name
         self._is_started = False
         self._is_replaced = False
-        """Whether a queue of this name was deleted, whose messages may still be held."""
+        """Whether a queue of this name was deleted whose messages may still be held."""
         self._is_due = False
         self._acks: list[SourceMessage] = []
         self._verdicts: dict[tuple[str, int], list[SourceMessage]] = {}
-        """Nacks and extensions, by how long."""
+        """Nacks and extensions, by duration."""
         self._late_acks = LateAcks()
         self._use = ExitStack()
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Find the queue, and requeue what an earlier life held."""
+        """Find the queue, and requeue messages of an earlier run."""
         if self._is_started:
             return
         try:
@@ -115,7 +115,7 @@ class LocalSource(AsyncConsumer):
         self._use.enter_context(self._in_use(self.number))
 
     async def stop(self) -> None:
-        """Carry out what was requested, requeue the rest, and let go."""
+        """Carry out the settlements, requeue the rest, and close."""
         if not self._is_started:
             return
         self._is_started = False
@@ -141,7 +141,7 @@ class LocalSource(AsyncConsumer):
                 raise Unavailable(CLOSED) from None
             if not leases:
                 break
-            if self._is_started:  # else they were requeued by the stop
+            if self._is_started:  # otherwise `stop` has requeued them
                 received = self._received(leases)
                 if received:
                     return received
@@ -155,13 +155,13 @@ class LocalSource(AsyncConsumer):
             self._soon()
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """Back to the queue. With no delay nobody has tried it, so no try is counted."""
+        """Requeue the message. Without a delay it was not tried, so no attempt is counted."""
         self._verdicts.setdefault(("nack", delay), []).append(received)
         if not self._is_due:
             self._soon()
 
     def refuse(self, received: SourceMessage, delay: int) -> None:
-        """Back to the queue in a while, and no try is counted: it is held until then."""
+        """Requeue the message after a delay, without counting an attempt: it is held until then."""
         self.extend(received, delay + self.ack_deadline // SECOND)
         asyncio.get_running_loop().call_later(delay, self.nack, received, 0)
 
@@ -174,7 +174,7 @@ class LocalSource(AsyncConsumer):
         self.lease_seconds, self.ack_deadline = seconds, seconds * SECOND
 
     async def flush(self) -> None:
-        """Carry out what was requested, and have it written down."""
+        """Carry out the settlements, and wait until they are written."""
         with suppress(BrokerClosed, Unavailable):  # given up: it is redelivered
             self._carry_out()
             await self._aio.durable()
@@ -188,7 +188,7 @@ class LocalSource(AsyncConsumer):
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _make(self) -> None:
-        """What needs a topic, or other settings than a router's, is not made here."""
+        """Create the queue if needed. Not if it needs a topic, or other settings than a router's."""
 
     def attached(self, before: int) -> None:
         """Remember the queue for the records of the router."""
@@ -196,7 +196,7 @@ class LocalSource(AsyncConsumer):
         self._queues.numbers[self._alias] = (self.number, self.queue.stream)
 
     def _received(self, leases: list[Lease]) -> Sequence[SourceMessage]:
-        """These leases as messages, but for those that were acknowledged before."""
+        """These leases as messages, without those that were acked before."""
         stream = f"{self.queue.stream:06x}"
         found = [
             SourceMessage(f"{lease.message.publish_at:014x}{stream}{lease.offset:010x}", lease.message.data, lease, lease.attempt)
@@ -215,7 +215,7 @@ class LocalSource(AsyncConsumer):
 
     def _carry_out_soon(self) -> None:
         if self._is_due:
-            with suppress(BrokerClosed):  # whose leases end by themselves
+            with suppress(BrokerClosed):  # then the leases end by themselves
                 self._carry_out()
 
     def _carry_out(self) -> None:
@@ -226,19 +226,19 @@ class LocalSource(AsyncConsumer):
         self._acks, self._verdicts = [], {}
         now = self._aio.advance()
         if acks:
-            # A message that is done with is done with, however often it was delivered meanwhile.
+            # A finished message stays finished, even if it was delivered again meanwhile.
             for lease in self.ack_messages(self._current(acks)):
                 self._late_acks.add(message_id(lease.message.publish_at, self.queue.stream, lease.offset), now)
         for (verb, seconds), told in verdicts.items():
             if verb == "nack" and not seconds:
                 self.settle(sorted(self._current(told), key=lambda lease: lease.offset), GIVE_BACK)
             else:
-                # A message that has to wait is held by its lease until then: so it is requeued to its place, before later ones,
-                # when this router starts again and knows nothing of it.
+                # A message that has to wait is held by its lease until then: so if this router restarts and knows nothing of it,
+                # it is requeued to its place, before later ones.
                 self.settle(self._current(told), new_deadline(seconds * SECOND))
 
     def _current(self, told: Sequence[SourceMessage]) -> list[Lease]:
-        """The leases of these messages, but for those of a queue of the same name that was deleted since."""
+        """The leases of these messages, without those of a queue with the same name that was deleted since."""
         if not self._is_replaced:
             return [received.receipt for received in told]
         stream = f"{self.queue.stream:06x}"
@@ -246,17 +246,17 @@ class LocalSource(AsyncConsumer):
 
 
 class LocalWorkSource(LocalSource):
-    """A work queue: unlike a subscription, it can be written to."""
+    """A work queue: unlike a subscription, it accepts messages."""
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        """Put a message on the queue. The group is in the body; the queue has one order for all groups."""
         batch = QueueManager(broker=self._broker).batch(self.name, [NewMessage(body)], self._aio.advance())
         placed = await self._aio.publish(Catalog.work_stream, self.name, batch)
         return placed.message_ids()[0]
 
 
 class LocalQueueSource(LocalWorkSource):
-    """A work queue that keeps dead letters of its own, and is made when there is none."""
+    """A work queue that has its own dead letters, and is created if it does not exist."""
 
     async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
         """Move the message to the queue's dead letters."""
@@ -270,5 +270,5 @@ class LocalQueueSource(LocalWorkSource):
     async def _make(self) -> None:
         self._broker.check_open()
         if find_work_queue(self._broker, self.name) is None:
-            with suppress(AlreadyExists):  # created by somebody else, in this moment
+            with suppress(AlreadyExists):  # created by another client at this moment
                 await self._aio.call(QueueManager(broker=self._broker).create, self.name, ROUTER_QUEUE)

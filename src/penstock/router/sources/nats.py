@@ -1,9 +1,9 @@
-"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_connection` for the URI).
+"""Messages of a NATS JetStream stream, consumed by a durable pull consumer (see `nats_connection` for the URI).
 
-poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
-ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
-nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
-extend  `+WPI` starts the lease again; a longer one is a `-NAK` with a delay, which can still be acked
+poll ── a request for messages is open at the server while there are polls: messages arrive as soon as they are published
+ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for the consequences
+nack ── `-NAK`, those of one turn in the stream's order: the server redelivers in the order in which it receives them
+extend  `+WPI` restarts the lease; a longer one is a `-NAK` with a delay, which can still be acked
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from penstock.router.sources.nats_jetstream import (
 PULL_SECONDS = 30.0
 """How long a request for messages stays open at the server."""
 HEARTBEAT_SECONDS = 2.0
-"""How often the server says that a request is open, when no message comes. Nothing else shows that a consumer was deleted."""
+"""How often the server confirms an open request while no message arrives. Only this shows that a consumer was deleted."""
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
 REFUSED_SECONDS = 1.0
 """How long to wait after a request was refused."""
 GATHER_SECONDS = 5.0
-"""How long what an earlier life left may take to come."""
+"""How long messages that an earlier run left may take to arrive."""
 STOP_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
 
@@ -53,7 +53,7 @@ def open_source(config: QueueConfig, context: SourceContext) -> Source:
 
 
 class NatsSource:
-    """One durable consumer at one server, or at one of a cluster's."""
+    """One durable consumer at one server, or at a server of a cluster."""
 
     def __init__(self, config: QueueConfig, clock: Clock) -> None:
         self._address = parse_address(config.uri)
@@ -66,9 +66,9 @@ class NatsSource:
         self._life: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._tried: asyncio.Future[PenstockError | None]
-        """The outcome of the next try to connect again."""
+        """The result of the next attempt to reconnect."""
         self._created = ""
-        """When the stream was made: another time means another stream of the same name."""
+        """When the stream was created: another time means another stream with the same name."""
 
         self._subscription = b""
         self._request = b""
@@ -76,36 +76,36 @@ class NatsSource:
         """How many messages one request may ask for; 0: any number."""
         self._pull_seconds = PULL_SECONDS
         self._credit = 0
-        """How many messages were asked for and have not come."""
+        """How many requested messages have not arrived."""
         self._is_heard = False
-        """Whether something came, or was asked for, since the last look."""
+        """Whether anything arrived, or was requested, since the last check."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._buffer: list[SourceMessage] = []
         self._waiters: dict[asyncio.Future[list[SourceMessage]], int] = {}
         self._gathering = 0
-        """While what an earlier life left comes: how many messages. Nothing is delivered until they can be put in order."""
+        """While messages of an earlier run arrive: how many. None is delivered until they can be put in order."""
         self._gathered: asyncio.Event
         self._is_recovered = False
         self._is_polled = False
-        """Whether somebody polled since the last look."""
+        """Whether there was a poll since the last check."""
         self._returning: asyncio.Task[None] | None = None
-        """What nobody polled for is being released."""
+        """Messages without a poll are being released."""
 
         self._prefix = f"$JS.ACK.{self._address.stream}.{self._address.consumer}.".encode()
         self._id_prefix = f"{self._address.stream}:"
         self._open: dict[str, bytes] = {}
-        """What came and is not settled: the newest delivery of each."""
+        """Messages that arrived and are not settled: the latest delivery of each."""
         self._outbox = Outbox(self._soon)
         self._late_acks = LateAcks()
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_healthy(self) -> bool:
         return self._link is not None
 
     async def start(self) -> None:
-        """Connect, find or make the stream and the consumer; what an earlier life left is sought in the background."""
+        """Connect, find or create the stream and the consumer; messages of an earlier run are recovered in the background."""
         if self._life:
             return
         self._loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ class NatsSource:
         self._listen()
 
     async def stop(self) -> None:
-        """Take no more, release what is unsettled, in the stream's order, and close."""
+        """Accept no more messages, release unsettled ones in the stream's order, and close."""
         life, self._life = self._life, None
         if not life:
             return
@@ -149,7 +149,7 @@ class NatsSource:
 
     async def _give_back(self, link: NatsConnection) -> None:
         link.unsubscribe(self._subscription)
-        await link.ping()  # what was on its way is here now
+        await link.ping()  # messages on their way have arrived now
         for reply in self._open.values():
             self._outbox.nak(reply)
         self._open.clear()
@@ -157,7 +157,7 @@ class NatsSource:
         await self._jetstream.settle()
 
     async def _connect(self) -> NatsConnection:
-        """A connection on which the consumer was found. What was requested meanwhile is sent."""
+        """A connection on which the consumer was found. Settlements made meanwhile are sent."""
         link = await NatsConnection.connect(self._address, "penstock-router")
         try:
             self._jetstream = JetStream(link, self._address)
@@ -192,7 +192,7 @@ class NatsSource:
         self._request = f"PUB $JS.API.CONSUMER.MSG.NEXT.{self._address.stream}.{self._address.consumer} {inbox} ".encode()
 
     async def _live(self, link: NatsConnection) -> None:
-        """Look after the connection until the source is stopped."""
+        """Watch the connection until the source is stopped."""
         while True:
             if not self._is_recovered:
                 try:
@@ -217,8 +217,8 @@ class NatsSource:
         self._tried = self._loop.create_future()
 
     async def _recover(self, link: NatsConnection) -> None:
-        """Have what an earlier life left come before anything else, and put it in order."""
-        self._buffer.clear()  # of a connection that was lost meanwhile: it is redelivered
+        """Have messages of an earlier run delivered before all others, and put them in order."""
+        self._buffer.clear()  # from a connection that was lost meanwhile: they are redelivered
         self._open.clear()
         if count := await free(link, self._jetstream, self._address):
             self._gathering = count
@@ -238,7 +238,7 @@ class NatsSource:
         self._serve()
 
     def _announce(self, link: NatsConnection) -> None:
-        """Answer to other routers of this consumer that this one lives."""
+        """Answer other routers of this consumer that this one is alive."""
 
         def answer(_subject: bytes, reply: bytes, _header: bytes, _body: bytes) -> None:
             if reply:
@@ -247,7 +247,7 @@ class NatsSource:
         link.subscribe(presence(self._address), answer)
 
     def _lost(self) -> None:
-        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `LateAcks`."""
+        """The connection ended. Acks that the server may not have received, or may forget, are in doubt: see `LateAcks`."""
         problem = self._link.problem if self._link else ""
         self._link = None
         self._credit = 0
@@ -261,7 +261,7 @@ class NatsSource:
         self._waiters.clear()
 
     def _forget(self, stream: StreamInfo) -> None:
-        """Drop what is of a stream that is no more, or of an end of it that the server has lost: its numbers are used again."""
+        """Drop messages of a stream that was deleted, or of an end that the server has lost: their numbers are used again."""
         last = stream.state.last_seq if stream.created == self._created else -1
         if self._created:
             self._open = {key: reply for key, reply in self._open.items() if delivery_of(reply).sequence <= last}
@@ -291,7 +291,7 @@ class NatsSource:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
-                # Nobody got them. Several polls may be cancelled at a time, and each puts back its share.
+                # The caller did not get them. Several polls may be cancelled at once, and each puts back its share.
                 self._buffer = sorted([*waiter.result(), *self._buffer], key=_place)
             raise
         finally:
@@ -299,7 +299,7 @@ class NatsSource:
             self._waiters.pop(waiter, None)
 
     async def _connected(self, wait: float) -> None:
-        """Wait for the next try to connect again, which continues by itself."""
+        """Wait for the next attempt to reconnect, which continues by itself."""
         problem: PenstockError | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
@@ -313,7 +313,7 @@ class NatsSource:
         return taken
 
     def _ask(self) -> None:
-        """Have enough asked for, for those who wait; a little less is not worth a request."""
+        """Request enough messages for all waiting polls; a small difference is not worth a request."""
         want = sum(self._waiters.values())
         if self._link and self._is_recovered and not self._returning and self._credit * 2 <= want > 0:
             self._pull(want - self._credit, self._pull_seconds)
@@ -330,7 +330,7 @@ class NatsSource:
             count -= batch
 
     def _ended(self, count: int) -> None:
-        """This many messages that were asked for do not come."""
+        """This many requested messages will not arrive."""
         self._credit = max(0, self._credit - count)
         self._serve()
 
@@ -353,12 +353,12 @@ class NatsSource:
             self._buffer.append(received)
 
     def _status_received(self, header: bytes) -> None:
-        """The server says something of a request: mostly that it is over."""
+        """A status of a request: usually that it has ended."""
         self._is_heard = True
         line, *fields = header.decode(errors="replace").split("\r\n")
         status = line[9:12]
         if status == "100":
-            return  # a sign of life
+            return  # a heartbeat
         if status == "503" or "Deleted" in line:
             if self._link:
                 self._link.abort(f"the consumer is gone: {line[9:]}")
@@ -368,11 +368,11 @@ class NatsSource:
             if name.lower() == "nats-pending-messages":
                 self._ended(int(value))
                 return
-        # A request was refused as a whole, because there are too many, or it asks for too much: not at once again.
+        # A whole request was refused, because there are too many, or it is too large: do not repeat it at once.
         self._timers["refused"] = self._loop.call_later(REFUSED_SECONDS, self._ended, self._credit)
 
     def _serve(self) -> None:
-        """Give what came to those who wait; ask for more if some still do."""
+        """Pass arrived messages to waiting polls; request more if some still wait."""
         waiters = self._waiters
         if not self._is_recovered:
             if self._gathering and (len(self._buffer) >= self._gathering or not self._credit):
@@ -387,7 +387,7 @@ class NatsSource:
             self._ask()
 
     def _keep(self) -> None:
-        """Renew the leases of what came and nobody asked for yet; release it when nobody polls any more."""
+        """Extend the leases of messages that no poll has taken yet; release them if polling has stopped."""
         if self._is_polled or self._credit or not self._is_recovered:
             for received in self._buffer:
                 self._outbox.extend(received.receipt)
@@ -400,13 +400,13 @@ class NatsSource:
         self._timers["keep"] = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
 
     async def _return(self) -> None:
-        """Ask for nothing before the consumer has carried out its commands: it would deliver later messages first."""
+        """Request nothing before the consumer has processed its commands: it would deliver later messages first."""
         await self.flush()
         self._returning = None
         self._ask()
 
     def _listen(self) -> None:
-        """Give a connection up on which messages were asked for, and not even signs of life came."""
+        """Abort a connection on which messages were requested, and not even heartbeats arrived."""
         if self._link and self._credit and not self._is_heard:
             self._link.abort("requests for messages are not answered: the consumer may be gone")
         self._is_heard = False
@@ -416,29 +416,29 @@ class NatsSource:
 
     def ack(self, received: SourceMessage) -> None:
         reply = self._open.get(received.broker_id)
-        # An older delivery of this message will do, but not a message of a stream that had the same name and number.
+        # An older delivery of this message is accepted, but not a message of another stream with the same name and number.
         if reply and (reply is received.receipt or delivery_of(reply).key == delivery_of(received.receipt).key):
             del self._open[received.broker_id]
             self._outbox.ack(reply)
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """The message is to be delivered again after this many seconds; 0: at once, before what was never delivered."""
+        """Redeliver the message after this many seconds; 0: at once, before new messages."""
         if self._open.get(received.broker_id) == received.receipt:
             del self._open[received.broker_id]
             self._outbox.nak(received.receipt, delay)
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """The message is still worked on: its lease runs for this many seconds from now, or for longer."""
+        """The message is still being processed: its lease runs for this many seconds from now, or longer."""
         if self._open.get(received.broker_id) == received.receipt:
             is_longer = self.lease_seconds is not None and seconds > self.lease_seconds
             self._outbox.extend(received.receipt, seconds if is_longer else 0)
 
     def set_lease(self, seconds: int) -> None:
-        """Only for a consumer that has to be made: the leases of one that exists are its own."""
+        """Only for a consumer that has to be created: an existing one has its own lease setting."""
         self._ack_seconds = seconds
 
     async def flush(self) -> None:
-        """Return when everything told so far is carried out, or given up."""
+        """Return when all settlements so far are carried out, or given up."""
         with suppress(PenstockError, ConnectionError, TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 if self._life and not self._link:
@@ -448,13 +448,13 @@ class NatsSource:
                     await self._jetstream.settle()
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message into the stream; returns its id here. The group is in the body, the stream keeps one order for all."""
+        """Put a message into the stream; returns its id here. The group is in the body; the stream has one order for all."""
         if not self._link:
             raise Unavailable(f"no connection to NATS at {self._address!r}")
         return f"{self._id_prefix}{await self._jetstream.publish(body)}"
 
     async def depth(self) -> QueueDepth | None:
-        """How much is in the queue, of what this consumer takes."""
+        """The number of messages for this consumer."""
         if not self._link:
             return None
         info = await self._jetstream.info()
@@ -464,7 +464,7 @@ class NatsSource:
         self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        """Write what was requested since the last time, in one go. Without a connection it waits for the next."""
+        """Write the settlements since the last time at once. Without a connection they wait for the next."""
         if self._link and (commands := self._outbox.take()):
             self._link.write(commands)
 
@@ -479,4 +479,4 @@ def _place(received: SourceMessage) -> int:
 
 
 def _nothing() -> None:
-    """The source is stopped: it knows."""
+    """The source is stopped: nothing to do."""

@@ -1,10 +1,10 @@
 """One connection to a NATS server: the wire format, subscriptions, requests. It knows neither JetStream nor reconnecting.
 
 The URI of a consumer is `nats://[user:password@|token@]host[:4222][,host…]/STREAM/CONSUMER[?subject=orders.>][&ca=FILE]`, with
-`&nkey=FILE` or `&creds=FILE` where users have keys.
+`&nkey=FILE` or `&creds=FILE` for users with keys.
 
-Lean on purpose: a message costs about two microseconds here. A read's bytes are cut up by `find` and slices, a subscription's
-messages go straight to its handler, and the consumer is notified once for each read, when all of it is passed on.
+Optimized: a message costs about two microseconds here. The bytes of a read are split by `find` and slices, messages of a
+subscription go straight to its handler, and the consumer is notified once for each read, when all of it has been handled.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]/]+))(?::
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
-    """Where a consumer is, and the credentials for it. Never shows a secret."""
+    """The address of a consumer, and the credentials for it. Its text never shows a secret."""
 
     servers: tuple[tuple[str, int], ...]
     """Hosts and ports, tried in this order."""
     stream: str
     consumer: str
     subject: str = ""
-    """What a stream that is missing is made for, and what a consumer that is missing takes; "": all, and none is made."""
+    """The subject for which a missing stream is created, and which a missing consumer takes; "": all, and none is created."""
     user: str = ""
     password: str = ""
     token: str = ""
     is_tls: bool = False
-    """Whether only an encrypted connection will do. One is also made where the server asks for it."""
+    """Whether encryption is required. It is also used if the server asks for it."""
     ca: str = ""
     """A file of certificates to trust; "": those that the machine trusts."""
     nkey: str = ""
@@ -59,14 +59,14 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 
 def parse_address(uri: str) -> NatsAddress:
-    """The address in a URI; InvalidArgument when it is none."""
+    """The address in a URI; InvalidArgument if the URI is not valid."""
     try:
         parts = urlsplit(uri)
     except ValueError as error:
         raise InvalidArgument(f"the queue's URI cannot be read: {error}", hint=f"expected {WANTED}") from None
     who, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = who.partition(":")
-    # What is shown of a wrong URI leaves out the credentials: they may be secrets, however it is written.
+    # Of a wrong URI, errors show no credentials: they may be secrets, in whatever form.
     plain = f"{parts.scheme}://{hosts}{parts.path}"
     names = [unquote(name) for name in parts.path.strip("/").split("/")]
     if parts.scheme not in {"nats", "tls"} or len(names) != 2 or parts.fragment:
@@ -115,19 +115,19 @@ REQUEST_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 PING_SECONDS = 20.0
 PINGS = 2
-"""A connection on which nothing came while this many signs of life were asked for, one after the other, is dead."""
+"""If this many pings in a row have no answer, and nothing else was received, the connection is dead."""
 MAX_LINE = 1 << 20
 MAX_MESSAGE = 1 << 27
-"""Twice what a server may be made to carry."""
+"""Twice the largest message that a server can be configured for."""
 
 Handler = Callable[[bytes, bytes, bytes, bytes], None]
-"""Takes a message: its subject, where to answer, its headers as they came, its body."""
+"""Receives a message: its subject, the reply subject, its raw headers, its body."""
 
 REFUSED = ("authorization violation", "authentication", "user authentication")
 
 
 class NoResponders(Exception):
-    """Nobody listens to the subject of a request."""
+    """The subject of a request has no subscriber."""
 
 
 class _Info(msgspec.Struct):
@@ -140,35 +140,35 @@ _info = msgspec.json.Decoder(_Info).decode
 
 
 class NatsConnection(asyncio.Protocol):
-    """A connection that the server has accepted. Make it with `connect`."""
+    """A connection that the server has accepted. Create it with `connect`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._parts: list[bytes] = []
-        """The start of something that is not all here, and how much is missing."""
+        """The start of an incomplete message, and how many bytes are missing."""
         self._have = 0
         self._need = 0
         self._handlers: dict[bytes, Handler] = {}
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._inbox = f"_INBOX.{secrets.token_hex(12)}"
         self._requests: dict[bytes, tuple[bytes, asyncio.Future[bytes]]] = {}
-        """By where the answer goes: the subject that was asked, and its caller."""
+        """By reply subject: the subject of the request, and the future of its caller."""
         self._greeting: asyncio.Future[_Info] = self._loop.create_future()
         self._greeting.add_done_callback(_seen)
         self._unheard = 0
         self._watch: asyncio.TimerHandle | None = None
         self.on_read: Callable[[], None] = _nothing
-        """Called when the messages of one read are handed over."""
+        """Called when the messages of a read have been handled."""
         self.on_lost: Callable[[], None] = _nothing
         self.is_open = False
         self.ended = asyncio.Event()
         self.problem = ""
-        """Why it ended, or will."""
+        """Why the connection ended, or will end."""
 
     @classmethod
     async def connect(cls, address: NatsAddress, name: str) -> NatsConnection:
-        """Connect to the first server that answers; Unavailable when none does, FailedPrecondition when it refuses."""
+        """Connect to the first server that answers; Unavailable if none does, FailedPrecondition if it refuses."""
         problems = []
         for host, port in address.servers:
             try:
@@ -236,25 +236,25 @@ class NatsConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def subscribe(self, subject: str, handler: Handler) -> bytes:
-        """Have messages of a subject brought to a handler; returns the subscription's number."""
+        """Pass the messages of a subject to a handler; returns the number of the subscription."""
         number = b"%d" % (len(self._handlers) + 1)
         self._handlers[number] = handler
         self.write(b"SUB %b %b\r\n" % (subject.encode(), number))
         return number
 
     def unsubscribe(self, number: bytes) -> None:
-        """Have no more of them brought; those on their way still are."""
+        """End a subscription; messages on their way still arrive."""
         self.write(b"UNSUB %b\r\n" % number)
 
     async def ping(self) -> None:
-        """Return when the server has taken everything that was written; ConnectionError when it may not have."""
+        """Return when the server has processed everything that was written; ConnectionError if it may not have."""
         pong: asyncio.Future[None] = self._loop.create_future()
         self._pongs.append(pong)
         self.write(b"PING\r\n")
         await pong
 
     async def request(self, subject: str, body: bytes = b"", *, seconds: float = REQUEST_SECONDS) -> bytes:
-        """The body of the answer; NoResponders, TimeoutError, PermissionError or ConnectionError when there is none."""
+        """The body of the answer; NoResponders, TimeoutError, PermissionError or ConnectionError if there is none."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         inbox = f"{self._inbox}.{secrets.token_hex(6)}".encode()
         self._requests[inbox] = (subject.encode(), answer)
@@ -266,7 +266,7 @@ class NatsConnection(asyncio.Protocol):
             del self._requests[inbox]
 
     async def close(self) -> None:
-        """End it when what was written is sent; returns when it is ended."""
+        """Close the connection after pending writes are sent; returns when it is closed."""
         self._transport.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -280,7 +280,7 @@ class NatsConnection(asyncio.Protocol):
     # ── receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -315,7 +315,7 @@ class NatsConnection(asyncio.Protocol):
         self.on_read()
 
     def _read(self, data: bytes) -> int:
-        """Take everything that is all here; returns where what is not begins."""
+        """Process all complete messages; returns where the incomplete rest starts."""
         at, size, handlers = 0, len(data), self._handlers
         while at < size:
             end = data.find(b"\r\n", at)
@@ -350,7 +350,7 @@ class NatsConnection(asyncio.Protocol):
         return at
 
     def _wait_for(self, at: int, start: int, middle: int, stop: int) -> None:
-        """The message that begins at `at` is not all here, or is none."""
+        """The message that starts at `at` is incomplete, or invalid."""
         if not start <= middle <= stop <= start + MAX_MESSAGE:
             raise ValueError(f"a message of {stop - start} bytes")
         self._need = stop + 2 - at
@@ -410,10 +410,10 @@ class NatsConnection(asyncio.Protocol):
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """Mark its exception as retrieved: nobody may wait for this one."""
+    """Mark its exception as retrieved: there may be no waiter."""
     if not future.cancelled():
         future.exception()
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """The default callback: does nothing."""

@@ -1,20 +1,21 @@
-"""JetStream, as far as a router uses it: its requests, how deliveries are settled, and what a router does at its start.
+"""The part of JetStream that a router uses: requests, settling of deliveries, and recovery when a router starts.
 
-`JetStream` finds or creates the stream and its pull consumer, and asks for their state. `Outbox` collects acks and nacks, sends
-them together, and knows which of them a lost connection puts in doubt.
+`JetStream` finds or creates the stream and its pull consumer, and reads their state. `Outbox` collects acks and nacks, sends
+them together, and knows which of them are in doubt after a lost connection.
 
 `free` makes messages that an earlier run of a router left unsettled come first. JetStream redelivers such messages only when
 their leases end, and delivers newer ones meanwhile. But it accepts a `-NAK` from any client that names the message, ignores it
-for one that is not delivered, and puts the others into the list that is delivered before anything new. So a router that starts
-and is alone sends `-NAK` for everything between the oldest message that is not acked and the newest that was delivered, in
-ascending order. A message that was nacked with a delay also comes sooner: after a start, order is more important than delay.
+for a message that is not delivered, and puts the others into the list that is delivered before anything new. So a router that
+starts and is alone sends `-NAK` for everything between the oldest unacked message and the newest delivered one, in ascending
+order. A message that was nacked with a delay also comes earlier: after a start, order is more important than the delay.
 
-A router is alone if no other router of the same consumer answers, because nobody listens to the subject that each of them listens
-to, and no request for messages is waiting. If somebody listens and does not answer (its machine died, the server does not know
-yet), the router waits for the leases instead.
+A router is alone if no other router of the same consumer answers, because the subject that each of them subscribes to has no
+subscriber, and no request for messages is waiting. If there is a subscriber that does not answer (its machine failed, and the
+server has not noticed yet), the router waits for the leases instead.
 
-A server that was killed may remember a message as delivered that was acked and is deleted. Nothing redelivers that one or ends
-it, and the server stops for a moment each time that its lease ends. `clear` acks what no longer exists: that can do no harm.
+A server that was killed may remember a message as delivered that was acked and deleted. Such a message is never redelivered and
+never ends, and the server pauses for a moment each time that its lease ends. `clear` acks messages that no longer exist: this is
+always safe.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from penstock.router.sources.nats_connection import NatsAddress, NatsConnection,
 NANOSECONDS = 1_000_000_000
 SETTLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
-"""How many messages a consumer that is made here may have delivered at a time."""
+"""The limit of unsettled deliveries of a consumer that is created here."""
 
 _CONSUMER_MISSING = 10_014
 _STREAM_MISSING = 10_059
@@ -41,7 +42,7 @@ _DISABLED = {10_039, 10_076}
 _UNAVAILABLE = 503
 _NO_MESSAGE = 1 << 62
 _ANY_WORD = "router"
-"""Stands where a subject leaves a word open."""
+"""A wildcard for one word of a subject."""
 
 
 class _Error(msgspec.Struct):
@@ -57,14 +58,14 @@ class _Failed(Exception):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far something is: in the consumer's deliveries, and in the stream's messages."""
+    """A position in the consumer's deliveries, and in the stream's messages."""
 
     consumer_seq: int = 0
     stream_seq: int = 0
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True):
-    """What a consumer was made with. Durations are nanoseconds."""
+    """The settings of a consumer. Durations are nanoseconds."""
 
     ack_policy: str = "none"
     ack_wait: int = 0
@@ -76,7 +77,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
-    """A consumer as it is now."""
+    """The present state of a consumer."""
 
     config: ConsumerSettings
     delivered: Position
@@ -87,27 +88,27 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
     @property
     def lease_seconds(self) -> float:
-        """How long a delivery may go unanswered: at first, where that changes from one to the next."""
+        """How long a lease lasts: the first one, if that changes from one delivery to the next."""
         return min(self.config.backoff, default=self.config.ack_wait) / NANOSECONDS
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What a stream holds."""
+    """The messages of a stream."""
 
     first_seq: int = 0
     last_seq: int = 0
     deleted: tuple[int, ...] | None = None
-    """The numbers between that it no longer holds, where they were asked for."""
+    """The numbers between them that were deleted, if requested."""
 
 
 class StreamSettings(msgspec.Struct, frozen=True):
-    """What a stream was made with."""
+    """The settings of a stream."""
 
     subjects: tuple[str, ...] = ()
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """A stream as it is now."""
+    """The present state of a stream."""
 
     created: str
     state: StreamState
@@ -115,7 +116,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class _Stored(msgspec.Struct):
-    """Where a message is that was published."""
+    """The place of a published message."""
 
     stream: str
     seq: int
@@ -133,9 +134,9 @@ _T = TypeVar("_T")
 
 
 class JetStream:
-    """JetStream at one server, of one stream and one consumer.
+    """JetStream at one server, for one stream and one consumer.
 
-    Unavailable when it does not answer now; FailedPrecondition when it does, but the stream or the consumer is not as it must be.
+    Unavailable if it does not answer now; FailedPrecondition if the stream or the consumer cannot be used in its present state.
     """
 
     def __init__(self, link: NatsConnection, address: NatsAddress) -> None:
@@ -143,10 +144,10 @@ class JetStream:
         self._address = address
         self._place = f"{address.stream}.{address.consumer}"
         self._subject = ""
-        """Where messages for the consumer are published; "": not known yet."""
+        """The subject to publish messages for the consumer to; "" if not known yet."""
 
     async def stream(self) -> StreamInfo:
-        """The stream; it is made when it is missing and the URI says for which subject."""
+        """The stream; it is created if it is missing and the URI has a subject for it."""
         try:
             return await self._ask(_stream, f"STREAM.INFO.{self._address.stream}")
         except _Failed as failed:
@@ -170,14 +171,14 @@ class JetStream:
             self._refuse(failed)
 
     async def holes(self) -> StreamState:
-        """What the stream holds, with the numbers that it no longer does."""
+        """The state of the stream, with the numbers of deleted messages."""
         try:
             return (await self._ask(_stream, f"STREAM.INFO.{self._address.stream}", {"deleted_details": True})).state
         except _Failed as failed:
             self._refuse(failed)
 
     async def consumer(self, ack_seconds: int) -> ConsumerInfo:
-        """The consumer; it is made when it is missing, with leases of this many seconds."""
+        """The consumer; it is created if it is missing, with leases of this many seconds."""
         try:
             found = await self._info()
         except _Failed as failed:
@@ -208,7 +209,7 @@ class JetStream:
         return ".".join(_ANY_WORD if word in {"*", ">"} else word for word in found.split("."))
 
     async def publish(self, body: bytes) -> int:
-        """Put a message into the stream, for the consumer; returns its number there when it is safe."""
+        """Put a message into the stream, for the consumer; returns its number there when it is stored safely."""
         subject = self._subject = self._subject or await self._open_subject()
         try:
             stored = await self._request(_stored, subject, body)
@@ -219,10 +220,10 @@ class JetStream:
         return stored.seq
 
     async def settle(self) -> None:
-        """Return when the consumer has carried out every answer to a message that was written so far.
+        """Return when the consumer has processed every answer to a message that was written so far.
 
-        The server takes those from a list of its own, in order, so a PONG would not say it. This asks of a message that is none.
-        A server that leaves that unanswered, but lives, counts as having done so.
+        The server processes those in a list of their own, in order, so a PONG would not prove it. This sends a request about a
+        message that does not exist. If the server does not answer, but is alive, that counts as processed.
         """
         try:
             await self._link.request(f"$JS.ACK.{self._place}.1.{_NO_MESSAGE}.1.0.0", b"+WPI", seconds=SETTLE_SECONDS)
@@ -291,17 +292,17 @@ class JetStream:
 
 
 REMEMBERED = 100_000
-"""Acks that are doubted when the connection is lost: a server that is killed forgets what it did in its last seconds."""
+"""How many recent acks are in doubt when the connection is lost: a server that is killed forgets its last seconds."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A message, as named by the subject that settles it: its number in the stream and the time it was stored.
+    """A message, as identified by the subject that settles it: its number in the stream and the time it was stored.
 
-    A number alone may appear again, when a stream is created again or a server has lost the end of one.
+    A number alone may be used again, if a stream is created again or a server has lost the end of it.
     """
 
     count: int
-    """How often it was delivered."""
+    """How many times it was delivered."""
     sequence: int
     stored: bytes
 
@@ -314,7 +315,7 @@ class Delivery(msgspec.Struct, frozen=True):
 def delivery_of(reply: bytes) -> Delivery:
     """`$JS.ACK.<stream>.<consumer>.<count>.<sequence>.<delivery>.<stored>.<pending>`, or with domain and account before that.
 
-    ValueError or IndexError when it is neither.
+    ValueError or IndexError if it is neither.
     """
     words = reply.split(b".")
     start = 4 if len(words) == 9 else 6
@@ -322,7 +323,7 @@ def delivery_of(reply: bytes) -> Delivery:
 
 
 class Outbox:
-    """Collects acks and nacks. Its owner is called once when there is something, and then takes it."""
+    """Collects acks and nacks. Its owner is called at the first one, and then takes all that were collected."""
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         self._on_first = on_first
@@ -339,21 +340,21 @@ class Outbox:
             self._due()
 
     def nak(self, reply: bytes, delay: int = 0) -> None:
-        """The message is to be delivered again after this many seconds."""
+        """Redeliver the message after this many seconds."""
         self._naks.append((delivery_of(reply).sequence, _nak(reply, delay)))
         self._due()
 
     def extend(self, reply: bytes, seconds: int = 0) -> None:
-        """The message's lease is to begin again; with seconds: to run for this long, whatever the consumer's leases are.
+        """Restart the lease of the message; with seconds: let it run for this long, whatever the consumer's setting is.
 
-        The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be delivered again, if it
-        is not acked before.
+        The latter is a `-NAK` with a delay: for the server it only sets when the message is redelivered, unless it is acked
+        before.
         """
         self._leases.append(_nak(reply, seconds) if seconds else b"PUB %b 4\r\n+WPI\r\n" % reply)
         self._due()
 
     def take(self) -> bytes:
-        """The commands for all requests. Naks are in the stream's order: the server goes by the order it hears."""
+        """The commands for all settlements. Naks are in the stream's order: the server redelivers in the order received."""
         self._is_due = False
         parts = self._leases
         parts += (nak for _, nak in sorted(self._naks))
@@ -364,12 +365,12 @@ class Outbox:
         return commands
 
     def unconfirmed_acks(self) -> Iterator[str]:
-        """Keys of messages that were acked lately: the connection is lost, the server may not know it."""
+        """Keys of messages that were acked recently: if the connection is lost, the server may not know it."""
         while self._acked:
             yield delivery_of(self._acked.popleft()).key
 
     def forget_after(self, last: int) -> None:
-        """Numbers above this one stand for other messages now, or for none."""
+        """Numbers above this one now belong to other messages, or to none."""
         self._acks = [reply for reply in self._acks if delivery_of(reply).sequence <= last]
         self._naks = [nak for nak in self._naks if nak[0] <= last]
         self._leases = []
@@ -390,21 +391,21 @@ def _nak(reply: bytes, delay: int) -> bytes:
 
 
 ASK_SECONDS = 0.5
-"""How long another router may take to say that it lives."""
+"""How long another router may take to answer."""
 MOST = 1_000_000
-"""Between the oldest message that is not acked and the newest: more take longer to go through than leases do to end."""
+"""The limit for the range of messages to release: with more, that would take longer than waiting for the leases to end."""
 _AT_A_TIME = 10_000
 
 
 def presence(address: NatsAddress) -> str:
-    """The subject on which a router of this consumer answers that it lives."""
+    """The subject on which a router of this consumer reports that it is alive."""
     return f"_PENSTOCK.router.{address.stream}.{address.consumer}"
 
 
 async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress) -> int:
-    """Have what an earlier life left delivered next; returns how many messages that are.
+    """Have messages that an earlier run left unsettled delivered next; returns how many there are.
 
-    0 when there are none, or when they belong to another router that lives.
+    0 if there are none, or if they belong to another running router.
     """
     loop = asyncio.get_running_loop()
     info = await jetstream.info()
@@ -412,7 +413,7 @@ async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress)
     while info.num_ack_pending:
         match await _is_alone(link, address):
             case True if info.num_waiting:
-                return 0  # a program of another kind takes from this consumer
+                return 0  # another kind of program consumes from this consumer
             case True if len(_unsettled(info)) <= MOST:
                 await _tell(link, address, info, "-NAK", _unsettled(info))
                 await jetstream.settle()
@@ -427,7 +428,7 @@ async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress)
 
 
 async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
-    """None when it is not known."""
+    """Whether no other router of the consumer runs; None if unknown."""
     try:
         await link.request(presence(address), seconds=ASK_SECONDS)
     except NoResponders:
@@ -438,7 +439,7 @@ async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
 
 
 async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress, info: ConsumerInfo) -> None:
-    """Have the consumer forget what it has delivered and the stream no longer holds."""
+    """Make the consumer forget deliveries of messages that the stream no longer has."""
     numbers = _unsettled(info)
     if info.num_ack_pending and len(numbers) <= MOST:
         held = await jetstream.holes()
@@ -447,12 +448,12 @@ async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress
 
 
 def _unsettled(info: ConsumerInfo) -> range:
-    """Numbers in the stream among which are all that are delivered."""
+    """A range of numbers in the stream that contains all unsettled deliveries."""
     return range(info.ack_floor.stream_seq + 1, info.delivered.stream_seq + 1)
 
 
 async def _tell(link: NatsConnection, address: NatsAddress, info: ConsumerInfo, what: str, numbers: Iterable[int]) -> None:
-    # A message is known by its number in the stream (%d); the delivery only has to be one that can have been.
+    # The server identifies a message by its number in the stream (%d); the delivery only has to be plausible.
     command = f"PUB $JS.ACK.{address.stream}.{address.consumer}.1.%d.{info.delivered.consumer_seq}.0.0 4\r\n{what}\r\n"
     rest = iter(numbers)
     while some := list(islice(rest, _AT_A_TIME)):

@@ -21,7 +21,7 @@ _BLOCK: Final = re.compile(r"-{3,}\s*BEGIN ([^-]+?)\s*-{3,}\s*(\S+)\s*-{3,}\s*EN
 
 
 def signed(nonce: str, *, nkey: str = "", creds: str = "") -> dict[str, str]:
-    """The fields of CONNECT that answer a nonce, with the key of a file; FailedPrecondition when it holds none.
+    """The fields of CONNECT that answer a nonce, with the key of a file; FailedPrecondition if it has none.
 
     `nkey` is the file of a seed, `creds` a file of credentials. Errors show the file, never its content.
     """
@@ -31,7 +31,7 @@ def signed(nonce: str, *, nkey: str = "", creds: str = "") -> dict[str, str]:
     except ValueError as error:
         raise _unusable(creds or nkey, str(error)) from None
     try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # for those who use keys
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # only needed with keys
             Ed25519PrivateKey,
         )
     except ImportError as error:
@@ -44,12 +44,12 @@ def signed(nonce: str, *, nkey: str = "", creds: str = "") -> dict[str, str]:
 
 
 def encoded(key: bytes) -> str:
-    """A key, with its kind in front, as NATS writes it."""
+    """A key with its kind as prefix, as NATS writes it."""
     return base64.b32encode(key + binascii.crc_hqx(key, 0).to_bytes(2, "little")).rstrip(b"=").decode()
 
 
 def _decoded(seed: str) -> bytes:
-    """The 32 bytes of a user's seed; ValueError when it is none."""
+    """The 32 bytes of a user's seed; ValueError if it is not valid."""
     try:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     except binascii.Error:

@@ -1,7 +1,7 @@
-"""Penstock's own queues, as the router names them. What they are reached by is given from outside: the router knows no broker.
+"""Penstock's own queues, by the URIs of the router. How they are reached is injected: the router does not depend on a broker.
 
-penstock:///queues/orders               a work queue of the broker in this process; made when there is none
-penstock:///subscriptions/orders-hook   a subscription; its ordering keys are kept by the broker itself
+penstock:///queues/orders               a work queue of the broker in this process; created if it does not exist
+penstock:///subscriptions/orders-hook   a subscription; the broker itself keeps the order of its ordering keys
 penstock://host:8087/queues/orders      the same at a server; its token is in PENSTOCK_TOKEN, its project in PENSTOCK_PROJECT
 penstocks://host:8087/queues/orders     with TLS
 """
@@ -19,7 +19,7 @@ from penstock.router.source import Source, SourceContext
 
 
 class Kind(StrEnum):
-    """What a URI names."""
+    """What kind of queue a URI names."""
 
     QUEUE = "queues"
     SUBSCRIPTION = "subscriptions"

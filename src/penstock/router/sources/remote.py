@@ -1,10 +1,10 @@
-"""The queues of a Penstock server as sources of a router: one stream of deliveries a queue, over the native protocol.
+"""The queues of a Penstock server as sources of a router: one stream of deliveries for each queue, over the native protocol.
 
-A poll asks the server for as much as it wants and for as much again, so that the next one finds its messages here. What nobody
-polls for soon returns, uncounted: it must not lie here until its lease ends. So does all of it when something before it goes
-back to its place. Acks, nacks and extensions of one turn of the loop travel together, and the server says which came too late;
-those of a connection that was lost are said again on the next one. A server that crashed may have forgotten the last acks that it
-confirmed: what was acked a moment before is not delivered again.
+A poll asks the server for the messages it needs and for the same number again, so that the next poll finds its messages here.
+Messages that no poll takes soon are returned, uncounted: they must not stay here until their lease ends. All of them are also
+returned if an earlier message returns to its place. Acks, nacks and extensions of one turn of the loop are sent together, and
+the server reports which were too late; those of a lost connection are sent again on the next one. A server that crashed may have
+forgotten the last acks that it confirmed: messages that were acked just before are not delivered again.
 
     closed ──start──> open ──the connection or the stream ends──> lost ──poll, or something to settle──> open
 """
@@ -38,13 +38,13 @@ from penstock.wire.operations import Operations
 log = logging.getLogger("penstock.router")
 
 MAX_BYTES = 16 * 1024 * 1024
-"""How much lies here for the next poll, at the most, but for one message."""
+"""The limit of buffered messages for the next poll, in bytes; one message may exceed it."""
 GIVE_UP_SECONDS = 5.0
-"""How long a connection is looked for before a poll says that there is none."""
+"""How long a poll tries to connect before it fails."""
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 5.0
 UNCONFIRMED_SECONDS = 10
-"""How long ago an ack was confirmed that a crash of the server can undo: far more than it takes to be on disk."""
+"""For how long a crash of the server may undo a confirmed ack: far more than it takes to be on disk."""
 
 
 class ServerQueues:
@@ -56,58 +56,58 @@ class ServerQueues:
             token, project = environment.get("PENSTOCK_TOKEN") or None, environment.get("PENSTOCK_PROJECT") or None
             return RemoteLink(server, token=token, project=project, give_up_seconds=GIVE_UP_SECONDS)
 
-        link()  # an address that cannot be one is refused here and now
+        link()  # an invalid address is refused here
         return (RemoteSource if kind is Kind.SUBSCRIPTION else RemoteQueueSource)(link, kind, name, config)
 
 
 class RemoteSource:
-    """A subscription at a server, or what it has in common with a work queue. It is the receiver of its own stream."""
+    """A subscription at a server, and the base of a work queue. It is the receiver of its own stream."""
 
     def __init__(self, link: Callable[[], RemoteLink], kind: Kind, name: str, config: QueueConfig) -> None:
         self.lease_seconds: float | None = config.visibility_timeout
         self._make_link = link
         self._link: RemoteLink | None = None
-        """There is one from start to stop."""
+        """Set from start to stop."""
         self._kind, self._name = frames.TOPIC if kind is Kind.SUBSCRIPTION else frames.QUEUE, name
         self._lease = config.visibility_timeout
         self._consumer = consumer_name(config)
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
         self._came: deque[SourceMessage] = deque()
-        """For the next poll."""
+        """Messages for the next poll."""
         self._since = 0
-        """When the oldest of them came."""
+        """When the oldest of them arrived."""
         self._held: dict[int, SourceMessage] = {}
-        """What is delivered, by the offset of its message: its latest delivery."""
+        """Delivered messages by offset: the latest delivery of each."""
         self._parked: dict[int, tuple[int, int]] = {}
-        """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
-        not nacked at the server: so it returns to its place when this router starts again, which knows nothing of it."""
+        """Messages that were nacked with a delay, by offset: the delivery, and the end of its lease. A message that has to wait
+        is not nacked at the server, so that it returns to its place if this router restarts and knows nothing of it."""
         self._settling = 0
-        """How many deliveries are settled here and not told to the server."""
+        """How many deliveries are settled here but not yet reported to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
         self._want = 0
-        """How many the polls that wait want, together."""
+        """How many messages the waiting polls need in total."""
         self._ahead = 0
-        """How many may lie here for polls to come."""
+        """How many messages may be buffered for polls to come."""
         self._room = 0
         """The limit of deliveries that the server knows."""
         self._acks: list[int] = []
         self._nacks: dict[int, Nack] = {}
         self._deadlines: dict[int, list[int]] = {}
         self._ids: dict[int, str] = {}
-        """The ids of the messages of acks that have not been confirmed."""
+        """The message ids of acks that have not been confirmed."""
         self._teller: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._late_acks = LateAcks()
         self._recent: deque[tuple[int, list[str]]] = deque()
-        """When the server confirmed which acks, for a while."""
+        """When the server confirmed which acks, kept for a while."""
         self._is_returning = False
-        """Something returns to its place: what the server sent before it heard of that is out of order."""
+        """A message returns to its place: what the server sent before it learned of that is out of order."""
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect, find the queue, and have released what an earlier life held."""
+        """Connect, find the queue, and release the messages of an earlier run."""
         if self._link is not None:
             return
         link = self._make_link()
@@ -122,7 +122,7 @@ class RemoteSource:
             raise
 
     async def stop(self) -> None:
-        """Tell what was settled, and close the stream: the server takes back the rest at once."""
+        """Send the settlements, and close the stream: the server releases the rest at once."""
         link, self._link = self._link, None
         if link is None:
             return
@@ -155,7 +155,7 @@ class RemoteSource:
                 return self._handed_out(want)
             left = max(until - monotonic(), 0)
             if not left and self._room >= self._out() + want:
-                break  # the server was asked, and has nothing
+                break  # the server was asked, and has no messages
             await self._arrival(want, max(left / SECOND, 0.05))
             if not left and not self._came:
                 break
@@ -164,7 +164,7 @@ class RemoteSource:
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, received: SourceMessage) -> None:
-        """The message is done with, whichever of its deliveries this is."""
+        """The message is finished, whichever of its deliveries this is."""
         held = self._held.pop(frames.offset_of(received.receipt), None)
         if held is not None:
             self._acks.append(held.receipt)
@@ -175,7 +175,7 @@ class RemoteSource:
             self._soon()
 
     def nack(self, received: SourceMessage, delay: int) -> None:
-        """Back to the queue. With no delay nobody has tried it, so no try is counted."""
+        """Requeue the message. Without a delay it was not tried, so no attempt is counted."""
         if self._holds(received):
             offset = frames.offset_of(received.receipt)
             receipt: int = self._held.pop(offset).receipt
@@ -193,18 +193,18 @@ class RemoteSource:
             self._soon()
 
     def set_lease(self, seconds: int) -> None:
-        """Another deadline for what the server sends from now on."""
+        """Use another deadline for messages that the server sends from now on."""
         self.lease_seconds, self._lease = seconds, seconds
         if self._channel is not None:
             self._channel.adjust(self._limits(self._room))
 
     async def flush(self) -> None:
-        """Return when the server has heard of everything."""
+        """Return when the server has received all settlements."""
         while (teller := self._teller) is not None and not teller.done():
             await asyncio.wait([teller])
 
     async def depth(self) -> QueueDepth | None:
-        """How much is in the queue; what lies here for the next poll was handed to nobody."""
+        """The depth of the queue, including messages buffered here that no poll has taken."""
         link = self._link
         if link is None:
             return None
@@ -243,12 +243,12 @@ class RemoteSource:
         self._watch()
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """The stream is over: what came and was not delivered is redelivered on the next one."""
+        """The stream has ended: messages that were not delivered are redelivered on the next one."""
         if channel is self._channel:
             self._channel = None
             self._came.clear()
             self._room = 0
-            self._is_returning = False  # what was not sent is sent before anything new is asked for
+            self._is_returning = False  # pending settlements are sent before new messages are requested
             self._recent.append((monotonic(), [*self._ids.values()]))
             for at, ids in self._recent:
                 for one in ids:
@@ -261,21 +261,21 @@ class RemoteSource:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _make(self, link: RemoteLink) -> None:
-        """A subscription is not made here: it needs a topic."""
+        """Create the queue if needed. Not for a subscription: it needs a topic."""
 
     def _out(self) -> int:
-        """How many deliveries count at the server, as far as is known here."""
+        """How many deliveries the server counts for us, as far as is known here."""
         return len(self._held) + len(self._came) + len(self._parked) + self._settling
 
     async def _connected(self) -> Channel | None:
-        """The stream, opened again where it was lost; None when the source is stopped meanwhile."""
+        """The stream, reopened if it was lost; None if the source is stopped meanwhile."""
         async with self._opening:
             if self._channel is None and self._link is not None:
                 await self._open(self._link)
             return self._channel
 
     async def _open(self, link: RemoteLink) -> None:
-        # What else the server believes to be here is released at once: it never came, or to an earlier life.
+        # Other messages that the server believes to be here are released at once: they never arrived, or only in an earlier run.
         here = [received.receipt for received in self._held.values()]
         held = [*here, *(receipt for receipt, _ in self._parked.values()), *self._acks, *self._nacks]
         limits = self._limits(len(held))
@@ -298,7 +298,7 @@ class RemoteSource:
             self._channel.adjust(self._limits(room))
 
     async def _arrival(self, want: int, seconds: float) -> None:
-        """Return when something came, the stream ended, or the time is over."""
+        """Return when messages arrived, the stream ended, or the time is over."""
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wanted.append(arrived)
         self._want += want
@@ -322,17 +322,17 @@ class RemoteSource:
         for received in found:
             self._held[frames.offset_of(received.receipt)] = received
         if self._since < monotonic() - self._lease * SECOND // 8:
-            for received in found:  # the lease runs from now on, not from when it came
+            for received in found:  # the lease starts now, not when the message arrived
                 self.extend(received, self._lease)
         self._ahead = max(self._ahead, want)
         self._ask()
         return found
 
     def _park(self, offset: int, receipt: int, delay: int) -> None:
-        """Have the server keep a delivery until its delay is over."""
+        """Have the server hold a delivery until its delay is over."""
         now = monotonic()
         while self._parked and next(iter(self._parked.values()))[1] < now:
-            del self._parked[next(iter(self._parked))]  # it was not redelivered: somebody else has it, or it is gone
+            del self._parked[next(iter(self._parked))]  # it was not redelivered: another consumer has it, or it was removed
         self._parked[offset] = receipt, now + (delay + self._lease) * SECOND
         self._deadlines.setdefault(delay, []).append(receipt)
 
@@ -342,7 +342,7 @@ class RemoteSource:
         return held is not None and held.receipt == received.receipt
 
     def _without_settled(self) -> None:
-        """Ack again what was redelivered though it is done with."""
+        """Ack messages again that were redelivered although they are finished."""
         came, self._came = self._came, deque()
         for received in came:
             if self._late_acks.take(received.broker_id):
@@ -352,7 +352,7 @@ class RemoteSource:
                 self._came.append(received)
 
     def _watch(self) -> None:
-        """Look after what nobody polls for."""
+        """Release messages that no poll takes."""
         if self._came and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._lease / 4, self._release_idle)
 
@@ -367,7 +367,7 @@ class RemoteSource:
         self._soon()
 
     def _return_unseen(self) -> None:
-        """Release what came and was not delivered, and take nothing more before the server has heard of it."""
+        """Release messages that were not delivered, and accept no more before the server has processed that."""
         self._is_returning, self._ahead = True, 0
         self._settling += len(self._came)
         self._nacks.update({one.receipt: Nack(one.receipt, unseen=True) for one in self._came})
@@ -381,7 +381,7 @@ class RemoteSource:
             self._teller = asyncio.get_running_loop().create_task(self._run(), name=f"settling for {self._consumer}")
 
     async def _run(self) -> None:
-        """Tell the server until it has heard everything."""
+        """Send settlements until the server has received all."""
         while self._acks or self._nacks or self._deadlines:
             try:
                 channel = await self._connected()
@@ -401,11 +401,11 @@ class RemoteSource:
             return
         self._acks, self._nacks, self._deadlines = [], {}, {}
         self._settling = 0
-        self._ask()  # in the same breath: the room that this makes is not to be filled beyond what is needed
+        self._ask()  # in the same turn: the server must not fill the new room beyond what is needed
         try:
             failed = await channel.confirm(acks, [*nacks.values()], [(receipts, span) for span, receipts in deadlines.items()])
         except BaseException:
-            # An extension that was lost is not said again: the router says it again. What was settled is.
+            # A lost extension is not sent again: the router repeats it. Lost settlements are sent again.
             self._acks, self._nacks = acks + self._acks, nacks | self._nacks
             self._settling = len(self._acks) + len(self._nacks)
             raise
@@ -428,10 +428,10 @@ class RemoteSource:
 
 
 class RemoteQueueSource(RemoteSource):
-    """A work queue at a server, which has dead letters of its own."""
+    """A work queue at a server, which has its own dead letters."""
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        """Put a message on the queue. The group is in the body; the queue has one order for all groups."""
         if self._link is None:
             raise Unavailable(f"the source of the queue {self._name!r} is not started")
         try:

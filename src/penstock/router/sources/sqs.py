@@ -1,12 +1,12 @@
 """Amazon SQS, and servers that speak its protocol (specification 001, "SQS Consumer" and "Visibility Timeout Control").
 
     poll    ReceiveMessage, a long poll of up to 20 s; after a batch that is neither empty nor full the next waits 100 ms
-    ack     DeleteMessageBatch; when the receipt handle is no longer good, the message is deleted as soon as it is redelivered
+    ack     DeleteMessageBatch; if the receipt handle is no longer valid, the message is deleted as soon as it is redelivered
     nack    ChangeMessageVisibilityBatch to the delay
-    extend  the same; SQS lets nobody hold a message for more than 12 hours in all
+    extend  the same; SQS allows a message to be held for at most 12 hours in total
 
-The groups of a FIFO queue are the queue's own order: it hands nothing out of a group while something of it is delivered. The
-group by which the router orders is in the message's body. SQS continues a long poll whose caller is gone, and may deliver
+A FIFO queue keeps the order of its groups itself: it delivers no more of a group while messages of it are delivered. The group by
+which the router orders is in the message's body. SQS continues a long poll whose caller has disconnected, and may deliver
 messages to it: they stay hidden until their lease ends. So the router awaits its polls before it stops (`polls_at_server`).
 """
 
@@ -35,15 +35,15 @@ from penstock.router.source import QueueDepth, SourceContext
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
 
 BATCH = 10
-"""Entries of a call: SQS takes no more."""
+"""The maximum number of entries in a call to SQS."""
 CALLS = 8
-"""Calls under way."""
+"""The maximum number of running calls."""
 PARTIAL_CALLS = 2
-"""This many may be under way and a batch that is not full still goes at once."""
+"""If at most this many calls are running, a batch that is not full is sent at once."""
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
-    """One message to be settled."""
+    """One message to settle."""
 
     broker_id: str
     receipt: str
@@ -51,12 +51,12 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
 
 class Outbox:
-    """Collects what the source has to settle in a turn of the loop, and sends it in batches, several at a time.
+    """Collects the settlements of the source during a turn of the loop, and sends them in batches, several at a time.
 
-        put ── waiting ──(a batch is full, or few calls are under way)── under way ── done
+        put ── waiting ──(a batch is full, or few calls are running)── running ── done
 
-    Under load batches fill up while earlier ones are under way, so they are cheap; without load nothing waits. Only one entry of
-    a message is under way at a time, and a later entry replaces one that waits: the server receives them in order.
+    Under load, batches fill up while earlier ones are running, so they are cheap; without load no entry waits. Only one entry of
+    a message is sent at a time, and a later entry replaces one that waits: the server receives them in order.
     """
 
     def __init__(self, send: Callable[[list[Entry]], Awaitable[None]]) -> None:
@@ -76,11 +76,11 @@ class Outbox:
             self._turn = asyncio.get_running_loop().call_soon(self._start)
 
     def drop(self, broker_id: str) -> None:
-        """Do not send it, if it still waits."""
+        """Do not send the entry of this message, if it still waits."""
         self._waiting.pop(broker_id, None)
 
     async def flush(self) -> None:
-        """Return when what was put so far is done."""
+        """Return when all entries so far are done."""
         told = {*self._waiting.values(), *self._under_way.values()}
         while told:
             self._start(CALLS)
@@ -97,7 +97,7 @@ class Outbox:
             call.cancel()
         if calls:
             await asyncio.wait(calls)
-        self._under_way.clear()  # a call that was cancelled before it began could not
+        self._under_way.clear()  # a call that was cancelled before it started could not
         return left
 
     def _start(self, partial_calls: int = PARTIAL_CALLS) -> None:
@@ -148,19 +148,19 @@ POLL_SECONDS = 20
 PARTIAL_PAUSE = 0.1
 MAX_VISIBILITY = 43_200
 MARGIN = 5
-"""Seconds that an answer may have been on its way: SQS counts its 12 hours from before."""
+"""How many seconds an answer may have taken: SQS counts its 12 hours from before."""
 TRIES = 4
 FIRST_PAUSE, LONGEST_PAUSE = SECOND // 10, 2 * SECOND
 STOP_SECONDS = 10
-"""For what is still to be sent when the source stops: a server that is away must not hold the router up."""
+"""The time limit for sending the rest when the source stops: an unreachable server must not delay the router."""
 
 _GROUP = re.compile(r"[!-~]{1,128}")
-"""What SQS takes as the name of a group."""
+"""The group names that SQS accepts."""
 _DEPTH = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> SqsSource:
-    """The source of an SQS queue; InvalidArgument when the configuration cannot be one's."""
+    """The source of an SQS queue; InvalidArgument if the configuration is not valid for SQS."""
     if not 1 <= config.visibility_timeout <= MAX_VISIBILITY:
         raise InvalidArgument.of("visibilityTimeout", config.visibility_timeout, f"1 to {MAX_VISIBILITY} seconds")
     address = address_of(config.uri, context.environment)
@@ -235,7 +235,7 @@ class SqsSource:
         self._is_running = False
         self._is_healthy = False
         self._polls: set[asyncio.Task[list[SourceMessage]]] = set()
-        self._pauses: deque[float] = deque()  # one for each partial batch: the moment before which its poller does not ask again
+        self._pauses: deque[float] = deque()  # one for each partial batch: its poller does not poll before this time
         self._unanswered: list[str] = []
         self._held: dict[str, _Held] = {}  # in the order in which they were received
         self._late_acks = LateAcks()
@@ -243,13 +243,13 @@ class SqsSource:
         self._changes = Outbox(self._change)
 
     async def start(self) -> None:
-        """Find the queue, and see that it can be used."""
+        """Find the queue, and check that it can be used."""
         self._api.open()
         await self._attributes("QueueArn")
         self._is_running = True
 
     async def stop(self) -> None:
-        """Cut the polls, carry out what was requested, make visible what is unsettled, and close."""
+        """Cancel the polls, carry out the settlements, make unsettled messages visible, and close."""
         self._is_running = False
         polls = set(self._polls)
         for poll in polls:
@@ -284,14 +284,14 @@ class SqsSource:
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if caller is not None and not caller.cancelling():
-                return ()  # `stop` cut the poll, nobody its caller
+                return ()  # `stop` cancelled the poll, not its caller
             if poll.done() and not poll.cancelled() and poll.exception() is None:
-                for unheard in poll.result():  # they came in the moment in which their caller left
+                for unheard in poll.result():  # they arrived at the moment at which the caller was cancelled
                     self.nack(unheard, 0)
             raise
         finally:
             self._polls.discard(poll)
-        return received if self._is_running else ()  # stopping releases what came at the last moment
+        return received if self._is_running else ()  # `stop` releases messages that arrive at the last moment
 
     def ack(self, received: SourceMessage) -> None:
         broker_id = received.broker_id
@@ -308,27 +308,27 @@ class SqsSource:
         self._set_visibility(received, held, max(0, min(delay, _longest(held))))
 
     def extend(self, received: SourceMessage, seconds: int) -> None:
-        """Keep the message hidden for this many seconds from now, as far as SQS lets it be."""
+        """Keep the message hidden for this many seconds from now, within the limits of SQS."""
         held = self._held.get(received.broker_id)
         if (limit := _longest(held)) > 0:
             self._set_visibility(received, held, max(1, min(seconds, limit)))
 
     def set_lease(self, seconds: int) -> None:
-        """Another visibility timeout for the polls to come."""
+        """Use another visibility timeout for later polls."""
         self.lease_seconds, self._visibility = float(seconds), seconds
 
     async def flush(self) -> None:
-        """Return when everything told so far is carried out, or given up."""
+        """Return when all settlements so far are carried out, or given up."""
         await asyncio.gather(self._deletes.flush(), self._changes.flush())
 
     async def depth(self) -> QueueDepth | None:
-        """What SQS says it holds: about."""
+        """The approximate number of messages that SQS reports."""
         found = await self._attributes(*_DEPTH)
         visible, not_visible, delayed = (int(found.get(name, 0)) for name in _DEPTH)
         return QueueDepth(visible, not_visible + delayed)
 
     async def send(self, body: bytes, group: str) -> str:
-        """Put a message on the queue; of a FIFO queue in the group, so that SQS keeps the order of the router."""
+        """Put a message on the queue; for a FIFO queue in the group, so that SQS keeps the order of the router."""
         parameters: dict[str, object] = {"MessageBody": body.decode()}
         if self._is_fifo:
             is_usable = _GROUP.fullmatch(group) is not None
@@ -369,7 +369,7 @@ class SqsSource:
             if broker_id in self._deletes or self._late_acks.take(broker_id):
                 self._deletes.put(Entry(broker_id, receipt))
                 continue
-            # Only the newest handle of a message is good: whoever settles an older delivery settles with this one.
+            # Only the newest handle of a message is valid: an older delivery is settled with this one too.
             self._held.pop(broker_id, None)
             self._held[broker_id] = _Held(receipt, now)
             count = int(message.attributes.get("ApproximateReceiveCount", 1))
@@ -381,17 +381,17 @@ class SqsSource:
             "MaxNumberOfMessages": want,
             "WaitTimeSeconds": wait,
             "VisibilityTimeout": self._visibility,
-            "AttributeNames": ["ApproximateReceiveCount"],  # its newer name is not known to every server that speaks SQS
+            "AttributeNames": ["ApproximateReceiveCount"],  # not every compatible server knows its newer name
         }
         if not self._is_fifo:
             return _read(_messages, await self._call("ReceiveMessage", **parameters)).messages or []
-        # An answer that was lost hides its messages, and their groups, until the lease ends; asked again with the same id, a FIFO
-        # queue gives the same answer.
+        # A lost answer hides its messages, and their groups, until the lease ends; for a repeated request with the same id, a
+        # FIFO queue returns the same answer.
         attempt = self._unanswered.pop() if self._unanswered else token_hex()
         try:
             answer = await self._call("ReceiveMessage", **parameters, ReceiveRequestAttemptId=attempt)
             return _read(_messages, answer).messages or []
-        except (Unavailable, asyncio.CancelledError):  # a poll that is cut may have been answered at that moment
+        except (Unavailable, asyncio.CancelledError):  # a cancelled poll may have been answered at that moment
             self._unanswered.append(attempt)
             raise
 
@@ -414,7 +414,7 @@ class SqsSource:
         await self._changes.flush()
 
     async def _tell(self, action: str, entries: list[Entry]) -> list[Entry]:
-        """Settle them, and return those that the server does not settle, or not within several tries."""
+        """Settle entries, and return those that the server refuses, or does not settle within several attempts."""
         refused: list[Entry] = []
         problem = ""
         for attempt in range(1, TRIES + 1):
@@ -426,7 +426,7 @@ class SqsSource:
                 if len(entries) == 1:
                     problem = str(error)
                     break
-                # One that is wrong must not keep the others from being settled.
+                # An invalid entry must not keep the others from being settled.
                 for entry in entries:
                     refused += await self._tell(action, [entry])
                 return refused
@@ -473,5 +473,5 @@ def _longest(held: _Held | None) -> int:
 
 
 def _passes(failed: _Failed) -> bool:
-    """Whether the same may succeed later."""
+    """Whether a retry may succeed."""
     return not failed.sender_fault or failed.code in BUSY

@@ -18,18 +18,18 @@ from penstock.router.core.config import shown_uri
 from penstock.router.sources.sqs_credentials import CredentialChain, Signer
 
 BODY_LIMIT = 64 * 1024 * 1024
-"""Bytes of an answer: ten messages of 1 MiB, and how much longer JSON may write them."""
+"""The size limit of an answer in bytes: ten messages of 1 MiB, and the overhead of JSON."""
 
 
 class _Stale(Exception):
-    """The server had closed a kept connection before it saw the request, as far as HTTP can tell."""
+    """The server had closed a kept connection before it saw the request, as far as HTTP shows."""
 
 
 class HttpConnections:
-    """POST requests to one server over kept connections: as much of HTTP/1.1 as Amazon's services use.
+    """POST requests to one server over kept connections: the part of HTTP/1.1 that Amazon's services use.
 
-    One request at a time on a connection, and as many connections as there are requests under way. A cancelled request closes its
-    connection. It follows no redirect and uses no proxy. Belongs to one event loop.
+    A connection carries one request at a time, and there is a connection for each running request. A cancelled request closes
+    its connection. Redirects and proxies are not supported. Belongs to one event loop.
     """
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
@@ -38,12 +38,12 @@ class HttpConnections:
         self._tls = tls
         self._idle: list[tuple[StreamReader, StreamWriter]] = []
         self.is_kept = True
-        """Whether a connection is kept after a request for the next."""
+        """Whether connections are kept for the next request."""
 
     async def post(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
-        """The answer's status and body. `head` are whole header lines; Content-Length is added.
+        """The answer's status and body. `head` are complete header lines; Content-Length is added.
 
-        Unavailable when there is no answer, or none that can be understood.
+        Unavailable if there is no answer, or an invalid one.
         """
         request = b"POST %b HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), head, len(body), body)
         try:
@@ -68,13 +68,13 @@ class HttpConnections:
             raise Unavailable(f"what {self._host}:{self._port} answers is not HTTP") from None
 
     def drop_idle(self) -> None:
-        """Close what is not in use: what happened to one connection may have happened to all."""
+        """Close idle connections: what broke one connection may have broken all of them."""
         while self._idle:
             _, writer = self._idle.pop()
             writer.transport.abort()
 
     def close(self) -> None:
-        """Close what is not in use, now and when it no longer is."""
+        """Close idle connections now, and the others when they become idle."""
         self.is_kept = False
         self.drop_idle()
 
@@ -100,7 +100,7 @@ class HttpConnections:
 
     @staticmethod
     async def _head(reader: StreamReader) -> tuple[int, dict[bytes, bytes]]:
-        """The status, and the header fields in lower case; the version of HTTP has no name."""
+        """The status, and the header fields with lower-case names; the HTTP version has an empty name."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except IncompleteReadError as error:
@@ -140,7 +140,7 @@ def _bounded(size: int) -> int:
 
 
 CALL_SECONDS = 25
-"""Longer than the longest poll, so that only a server that is away runs into it."""
+"""Longer than the longest poll, so that only a server that cannot be reached causes a timeout."""
 ENDPOINT = "SQS_ENDPOINT_OVERRIDE"
 
 _QUEUE_WANTED = "the URL of an SQS queue, as https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
@@ -164,7 +164,7 @@ BUSY = frozenset(
         "TooManyRequestsException",
     }
 )
-"""Codes of errors that pass."""
+"""Codes of temporary errors."""
 _GONE = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _UNKNOWN_CALLER = _EXPIRED | {
@@ -184,11 +184,11 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "KmsAccessDenied"}
 
 
 class Refusal(FailedPrecondition):
-    """SQS understood the call, and does not do it as it is."""
+    """SQS understood the call, and refuses it."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a queue is, and where calls that concern it go."""
+    """The address of a queue, and where to send calls for it."""
 
     queue_url: str
     is_fifo: bool
@@ -205,7 +205,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address_of(uri: str, environment: Mapping[str, str]) -> Address:
-    """Where the queue of this URL is; InvalidArgument when it is none."""
+    """The address of the queue with this URL; InvalidArgument if it is not an SQS queue."""
     queue, queue_port = _parsed("queueUri", uri, _QUEUE_WANTED)
     name = queue.path.rpartition("/")[2]
     if not _NAME.fullmatch(name):
@@ -226,7 +226,7 @@ def _parsed(name: str, url: str, wanted: str) -> tuple[SplitResult, int | None]:
     try:
         parts = urlsplit(url)
         port = parts.port
-        # A host name that cannot be looked up is refused here: later it would look like a server that is away.
+        # An invalid host name is refused here: later it would look like a server that cannot be reached.
         is_good = bool((parts.hostname or "").encode("idna"))
     except ValueError:  # UnicodeError is one
         raise InvalidArgument.of(name, shown_uri(url), wanted) from None
@@ -248,7 +248,7 @@ _decode_error = msgspec.json.Decoder(_Error).decode
 
 
 class SqsApi:
-    """Calls that concern one queue."""
+    """Calls for one queue."""
 
     def __init__(
         self, address: Address, environment: Mapping[str, str], clock: Clock, call_seconds: float = CALL_SECONDS
@@ -271,9 +271,9 @@ class SqsApi:
         self._http.is_kept = True
 
     async def call(self, action: str, **parameters: Any) -> bytes:
-        """Do it, and return the answer's JSON.
+        """Make a call, and return the JSON of its answer.
 
-        Unavailable: later, perhaps. QueueNotFound, FailedPrecondition: not before somebody changes something. Refusal: never so.
+        Unavailable: it may succeed later. QueueNotFound, FailedPrecondition: not before something is changed. Refusal: never.
         """
         body = msgspec.json.encode({"QueueUrl": self.address.queue_url, **parameters})
         status, answer = await self._post(f"AmazonSQS.{action}", body)
@@ -299,7 +299,7 @@ class SqsApi:
         if code in _GONE:
             return QueueNotFound(url)
         if code in _UNKNOWN_CALLER:
-            # Its text may repeat what was signed, a session's token included.
+            # Its text may contain what was signed, including a session token.
             return FailedPrecondition(
                 f"SQS does not take the AWS credentials ({code})",
                 hint="look at AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, the region and this machine's clock",
@@ -323,7 +323,7 @@ class SqsApi:
 
 
 def _code(answer: bytes) -> tuple[str, str]:
-    """The error's code, without what versions of SQS put in front of it, and its text."""
+    """The error's code, without the prefix that some versions of SQS add, and its text."""
     try:
         error = _decode_error(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):

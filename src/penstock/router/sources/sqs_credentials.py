@@ -1,7 +1,7 @@
 """AWS credentials, and how a request is signed with them.
 
 Credentials come from the environment, or from the places where Amazon's own tools look: profiles, single sign-on, roles of
-containers and machines. botocore finds and renews those, in a thread because it blocks. With keys in the environment botocore is
+containers and machines. botocore finds and renews them, in a thread because it blocks. If the environment has keys, botocore is
 neither needed nor loaded.
 """
 
@@ -24,19 +24,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who the router is to Amazon. Its text never shows the secrets."""
+    """The router's AWS credentials. The text of the object never shows the secrets."""
 
     access_key: str
     secret_key: str
     token: str = ""
-    """Only with credentials that are given for a time."""
+    """Only for temporary credentials."""
 
     def __repr__(self) -> str:
         return "<AWS credentials>"
 
 
 class Signer:
-    """Signs requests to one host by Signature Version 4, for the one kind of request that SQS needs. A day's key is made once."""
+    """Signs requests to one host by Signature Version 4, for the kind of request that SQS needs. The key of a day is cached."""
 
     def __init__(self, host: str, region: str, service: str = "sqs") -> None:
         self._host = host
@@ -45,10 +45,10 @@ class Signer:
         self._key_is_for: tuple[str, str] | None = None
 
     def head(self, credentials: Credentials, path: str, target: str, body: bytes, now: int) -> bytes:
-        """The header lines, each with its CR LF, of a POST of `body` to `path` that asks for `target`."""
+        """The header lines, each with its CR LF, of a POST of `body` to `path` for the operation `target`."""
         at = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
         day = at[:8]
-        signed = [("content-type", CONTENT_TYPE), ("host", self._host), ("x-amz-date", at)]  # in the order of the alphabet
+        signed = [("content-type", CONTENT_TYPE), ("host", self._host), ("x-amz-date", at)]  # in alphabetical order
         if credentials.token:
             signed.append(("x-amz-security-token", credentials.token))
         signed.append(("x-amz-target", target))
@@ -76,16 +76,16 @@ _HINT = f"set {KEY} and {SECRET}, or give the machine a role or a profile; an em
 
 
 class CredentialChain:
-    """The credentials that hold now."""
+    """The credentials that are valid now."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._found: Any = None  # botocore's, which ships no types; None: not looked for yet
+        self._found: Any = None  # botocore's, which ships no types; None: not searched yet
         self._frozen: Credentials | None = None
         self._search = asyncio.Lock()
 
     async def current(self) -> Credentials:
-        """What to sign with; FailedPrecondition when there is nothing."""
+        """The credentials to sign with; FailedPrecondition if there are none."""
         if (frozen := self._fresh()) is not None:
             return frozen
         async with self._search:  # one search for all callers
@@ -99,7 +99,7 @@ class CredentialChain:
         self._found = self._frozen = None
 
     def _fresh(self) -> Credentials | None:
-        # Only credentials that are given for a time can be asked whether it is over.
+        # Only temporary credentials can report whether they have expired.
         is_old = hasattr(self._found, "refresh_needed") and self._found.refresh_needed()
         return None if is_old else self._frozen
 

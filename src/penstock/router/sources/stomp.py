@@ -2,9 +2,9 @@
 
     open_connection ──CONNECT──> CONNECTED ──> on_messages(frames) … on_lost(why), once, unless `close` was called
 
-Frames are written, and read from input in pieces of any size, without I/O. A frame that was read is its head, as text and still
-escaped, and its body. Most of a head is never used: `header` finds one header, `headers` all of them. Lines end with a line feed
-alone, as ActiveMQ writes them.
+Frames are written, and read from input in pieces of any size, without I/O. A frame that was read consists of its head, as text
+with escapes, and its body. Most of a head is never used: `header` finds one header, `headers` all of them. Lines end with a
+single line feed, as in ActiveMQ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Frame = tuple[str, bytes]
 """Head and body."""
 
 HEAD_LIMIT: Final = 1 << 20
-"""Bytes of a head; more than that is no STOMP."""
+"""The size limit of a head in bytes; a larger one is not STOMP."""
 
 _LENGTH: Final = "\ncontent-length:"
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
@@ -33,19 +33,19 @@ _TO_UNESCAPE: Final = re.compile(r"\\.")
 
 
 class NotStomp(Unavailable):
-    """What arrived is no STOMP: the other end is not what the address says, or the stream is damaged."""
+    """The input is not STOMP: the other end is another kind of server, or the stream is damaged."""
 
 
 def escape(text: str) -> str:
-    """A header's name or value as it is written."""
+    """A header's name or value with escapes, as it is sent."""
     return _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)
 
 
 def unescape(text: str) -> str:
-    """A header's name or value as it was meant; an escape that STOMP does not know stays as it is."""
+    """A header's name or value without escapes; an unknown escape stays unchanged."""
     if "\\" not in text:
         return text
-    if "\\\\" not in text:  # then colons are all there is, mostly: ids are full of them
+    if "\\\\" not in text:  # the usual case: only colons, which ids have many of
         plain = text.replace("\\c", ":")
         if "\\" not in plain:
             return plain
@@ -53,7 +53,7 @@ def unescape(text: str) -> str:
 
 
 def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """A frame to send. Names and values are escaped already, or hold nothing that must be."""
+    """A frame to send. Names and values are escaped already, or need no escapes."""
     lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
     return b"%s\n%s\n%s\0" % (command.encode(), lines.encode(), body)
 
@@ -66,7 +66,7 @@ def headers(head: str) -> dict[str, str]:
 
 
 def header(head: str, mark: str) -> str | None:
-    """One header of a head, escaped as it came; the mark is its name between a line feed and a colon."""
+    """One header of a head, with its escapes; the mark is its name between a line feed and a colon."""
     at = head.find(mark)
     if at < 0:
         return None
@@ -76,17 +76,17 @@ def header(head: str, mark: str) -> str | None:
 
 
 class FrameReader:
-    """Takes bytes as they arrive, gives the frames that are whole."""
+    """Takes bytes as they arrive, and returns complete frames."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
         self._needed = 0
-        """This many bytes have to be there before it is worth looking again: a large body arrives in many pieces."""
+        """How many bytes have to arrive before the next check: a large body arrives in many pieces."""
         self._seen = 0
-        """This many of the kept bytes hold no end of a body whose length was not said."""
+        """How many of the kept bytes were already searched for the end of a body without a content-length."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """What became whole by these bytes; NotStomp when they cannot be frames."""
+        """The frames that these bytes complete; NotStomp if they cannot be frames."""
         source: bytes | bytearray = data
         if self._kept:
             self._kept += data
@@ -102,11 +102,11 @@ class FrameReader:
         return found
 
     def _read(self, source: bytes | bytearray, found: list[Frame]) -> int:
-        """Collect the whole frames; returns where the first that is not whole begins."""
+        """Collect the complete frames; returns where the first incomplete one starts."""
         place, size = 0, len(source)
         self._needed = 0
         while place < size:
-            if source[place] in b"\n\r":  # a heart-beat, or what follows a frame
+            if source[place] in b"\n\r":  # a heart-beat, or the end of line after a frame
                 place += 1
                 continue
             blank = source.find(b"\n\n", place)
@@ -134,14 +134,14 @@ class FrameReader:
 
     @staticmethod
     def _head(data: bytes | bytearray) -> tuple[str, int | None]:
-        """The head as text, and how long its body is, if it says."""
+        """The head as text, and the length of its body, if it has a content-length."""
         try:
             head = data.decode()
             said = header(head, _LENGTH)
             if said is None:
                 return head, None
             length = int(said)
-        except ValueError:  # also what is no UTF-8
+        except ValueError:  # also if it is not UTF-8
             raise NotStomp("a head that is no STOMP came from the server") from None
         if length < 0:
             raise NotStomp(f"a content-length of {length} came from the server")
@@ -149,16 +149,16 @@ class FrameReader:
 
 
 HEARTBEAT: Final = 10.0
-"""Seconds after which each end says that it is there."""
+"""The interval of heart-beats in seconds, for each end."""
 ANSWER_LIMIT: Final = 10.0
-"""Seconds for connecting, and for any answer that is waited for."""
+"""The time limit for connecting, and for each answer, in seconds."""
 
 Answered = Callable[[str | None], None]
-"""Called when the server confirmed a frame (None), or refused it (why)."""
+"""Called when the server confirmed a frame (None), or refused it (with the reason)."""
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Who connects. The password is never shown."""
+    """The user and the password. The password is never shown."""
 
     user: str = ""
     password: str = ""
@@ -168,7 +168,7 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class StompConnection(asyncio.Protocol):
-    """One connection that is open, until it is lost."""
+    """One open connection, until it is lost."""
 
     def __init__(self, on_messages: Callable[[list[Frame]], None], on_lost: Callable[[str], None]) -> None:
         self._on_messages = on_messages
@@ -184,11 +184,11 @@ class StompConnection(asyncio.Protocol):
         self._heard = self._wrote = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open; the server has not heard of us."""
-        self._transport = cast(asyncio.Transport, transport)  # that of uvloop does not say so
+        """The socket is open; the login follows."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        """Sort what arrived: messages continue together, the rest is ours."""
+        """Sort incoming frames: messages are passed on together, the others are handled here."""
         self._heard = True
         try:
             frames = self._reader.feed(data)
@@ -224,14 +224,14 @@ class StompConnection(asyncio.Protocol):
             raise NotStomp(f"a frame {command[:20]!r} came from the server")
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the owner, and all who wait for an answer."""
+        """Notify the owner, and all that wait for an answer."""
         for timer in self._timers:
             if timer is not None:
                 timer.cancel()
         problem = str(error) if error else self._problem
         if not self._connected.done():
             self._connected.set_exception(Unavailable(problem))
-            self._connected.exception()  # nobody may be waiting any more
+            self._connected.exception()  # there may be no waiter any more
         receipts, self._receipts = self._receipts, {}
         self._transport = None
         for answered in receipts.values():
@@ -249,14 +249,14 @@ class StompConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def receipt(self, answered: Answered) -> str:
-        """The value for a `receipt` header; the call comes when the server has dealt with the frame, or is lost."""
+        """The value for a `receipt` header; the callback is called when the server has processed the frame, or is lost."""
         self._last_receipt += 1
         name = str(self._last_receipt)
         self._receipts[name] = answered
         return name
 
     async def ask(self, command: str, fields: dict[str, str], body: bytes = b"") -> str | None:
-        """Send a frame and wait for the answer: None, or why it was refused. Unavailable when there is none in time."""
+        """Send a frame and wait for the answer: None, or the reason for a refusal. Unavailable if there is none in time."""
         answer: asyncio.Future[str | None] = self._loop.create_future()
         name = self.receipt(lambda problem: None if answer.done() else answer.set_result(problem))
         self.write(frame(command, {**fields, "receipt": name}, body))
@@ -267,7 +267,7 @@ class StompConnection(asyncio.Protocol):
             raise Unavailable(f"no answer to {command} within {ANSWER_LIMIT:.0f} s") from None
 
     async def log_in(self, host: str, login: Login) -> None:
-        """Say who we are. FailedPrecondition when the server does not want us."""
+        """Log in. FailedPrecondition if the server refuses us."""
         beat = int(HEARTBEAT * 1000)
         fields = {"accept-version": "1.2", "host": host, "heart-beat": f"{beat},{beat}"}
         if login.user:
@@ -283,7 +283,7 @@ class StompConnection(asyncio.Protocol):
         self._beat(found.get("heart-beat", "0,0"))
 
     def _beat(self, offered: str) -> None:
-        """Say that we are there, and watch that the server is, as often as was agreed; 0 is never."""
+        """Send heart-beats, and watch for those of the server, at the negotiated intervals; 0 is never."""
         sends, _, wants = offered.partition(",")
         if wants.isdigit() and int(wants):
             self._send_beats(max(HEARTBEAT, int(wants) / 1000) / 2)
@@ -327,7 +327,7 @@ async def open_connection(
     on_messages: Callable[[list[Frame]], None],
     on_lost: Callable[[str], None],
 ) -> StompConnection:
-    """A connection that is logged in; Unavailable when the server is not reached, FailedPrecondition when it refuses."""
+    """A connection that is logged in; Unavailable if the server cannot be reached, FailedPrecondition if it refuses."""
     connection = StompConnection(on_messages, on_lost)
     try:
         async with asyncio.timeout(ANSWER_LIMIT):

@@ -23,18 +23,17 @@ from penstock.http.routes import Operation, Reply, Route
 TAR = "application/x-tar"
 STEP_BYTES = 256 * 1024
 PLACE = ".backup"
-"""Where in the data directory the copy is until it is open. What a crash left there is removed before the next one."""
+"""Where in the data directory the copy is until it is open. Leftovers of a crash are removed before the next backup."""
 
 
 class BackupApi:
-    """Makes backups of one server, one at a time."""
+    """Creates backups of one server, one at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._turn = threading.Lock()
 
     def routes(self) -> list[Route]:
-        """The one route."""
         operation = Operation(
             "A backup",
             "The data directory as of this moment, as a tar archive with all topics, queues, cursors and tokens. Needs a token"
@@ -45,7 +44,7 @@ class BackupApi:
         return [Route("GET", "/backup", self.send, operation)]
 
     async def send(self, request: Request) -> web.StreamResponse:
-        """Copy first, so that what is wrong is an error and not half an archive; then send."""
+        """Copy first, so that a failure is an error and not half an archive; then send."""
         for verb in Verb:
             if not request.principal.may_everywhere(verb):
                 raise PermissionDenied(verb, "everything, which a backup needs")
@@ -71,7 +70,7 @@ class BackupApi:
             return response
 
     def _copy(self, data_dir: Path, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
-        """The files of a copy, open, with their names. They have no names on disk any more: nothing can leave them behind."""
+        """The files of a copy, open, with their names. They are already unlinked on disk, so none can be left behind."""
         if not self._turn.acquire(blocking=False):
             raise ResourceExhausted("another backup is being made", hint="try again when it is done")
         try:
@@ -83,7 +82,7 @@ class BackupApi:
                 return [
                     (path.name, stack.enter_context(path.open("rb")))
                     for path in sorted(place.iterdir())
-                    if path.name != MANIFEST  # who receives the backup writes one
+                    if path.name != MANIFEST  # the receiver of the backup writes one
                 ]
             finally:
                 shutil.rmtree(place)
@@ -92,7 +91,7 @@ class BackupApi:
 
 
 async def _member(name: str, file: BinaryIO, size: int) -> AsyncIterator[bytes]:
-    """A file as tar has it: a head, the content, and zeros up to a whole block."""
+    """A file in tar format: a header, the content, and zeros up to a whole block."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o600
     yield info.tobuf(tarfile.GNU_FORMAT)

@@ -1,4 +1,4 @@
-"""The server: a broker, and the APIs in front of it. The only file that knows all of them.
+"""The server: a broker, and the APIs in front of it. Only this file knows all of them.
 
 start    open the broker, then the APIs; ready when the last port listens
 stop     ports close, streams and long polls end, running calls finish within the limit, leases are released, the broker is
@@ -81,8 +81,8 @@ T = TypeVar("T")
 M_ARENA_MAX = -8
 """The number of that option in GNU's malloc.h."""
 SWITCH_SECONDS = 0.0005
-"""How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
-of the writer's thread would wait for the loop's at every step."""
+"""How long one thread may keep the interpreter while another waits for it. With the default, ten times as long, each step of a
+commit by the writer's thread would wait that long for the event loop's thread."""
 
 
 EXAMPLES = (
@@ -91,26 +91,29 @@ EXAMPLES = (
     """curl -s -X PUT {origin}/v1/projects/penstock/topics/orders -d '{}'""",
     "curl -s {origin}/metrics",
 )
-"""What the first page shows a newcomer."""
+"""Examples on the first page for new users."""
 
 
 class Stoppable(Protocol):
-    """What stands in front of the broker and can be closed."""
+    """A part in front of the broker that can be stopped."""
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take nothing more, finish what runs within the grace, cancel the rest. Safe to call twice, and before a start."""
+        """Accept nothing more, finish running calls within the grace period, cancel the rest.
+
+        Safe to call twice, and before a start.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The log of a cluster, for as long as one node owns it."""
+    """The ownership of a cluster's log by one node."""
 
     journal: Journal
     epoch: int
     relay_key: bytes
-    """Shared by the nodes, who show with it that a connection comes from one of them."""
+    """Shared by the nodes: it proves that a connection comes from one of them."""
     routes: Sequence[Route] = ()
-    """What every node answers about itself and the others."""
+    """The routes of every node, about itself and the others."""
     collectors: Sequence[Collector] = ()
 
 
@@ -127,9 +130,9 @@ class Server:
     ) -> None:
         self.settings = settings
         self._ownership = ownership
-        """What a node of a cluster has in place of a data directory."""
+        """For a node of a cluster: its ownership of the log, instead of a data directory."""
         self._router_leads = router_leads
-        """Whether the server is there for its router: then the router's health is the server's."""
+        """Whether the server runs only for its router: then the router's health is the server's."""
         self._clock = clock or SystemClock()
         self.port = 0
         self.grpc_port: int | None = None
@@ -140,13 +143,13 @@ class Server:
         self.hub: HubHost | None = None
         self._apis: list[Stoppable] = []
         self._rest = AsyncExitStack()
-        """What is closed after the APIs, last opened first."""
+        """Resources to close after the APIs, last opened first."""
         self._aio: AsyncBroker | None = None
         self._relay = Http2Relay()
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Open everything; what was opened before an error is closed again."""
+        """Open everything; if that fails, close what was already opened."""
         check_access(self.settings)
         try:
             await self._open()
@@ -250,7 +253,7 @@ class Server:
         self._apis += [http, pubsub, native, resp, rpc]
         await self._listen(http, pubsub, native, resp, rpc)
         if router is not None:
-            # Last: its queues and targets may be at this very server.
+            # Last: its queues and targets may be on this server.
             await router.start()
 
     async def _listen(
@@ -259,7 +262,7 @@ class Server:
         settings = self.settings
         tls = tls_of(settings)
         self.port = await self._listening("port", http.start(settings.host, settings.port, tls_of(settings, PROTOCOLS)))
-        # Who runs a router asks for no gRPC, unless the port is set.
+        # A server that runs for its router needs no gRPC, unless the port is set.
         grpc_port = settings.grpc_port or None if self._router_leads else settings.grpc_port
         self.grpc_port = await self._listening("grpc_port", pubsub.start(settings.host, grpc_port, _tls_pair(settings)))
         if settings.native_port is not None:
@@ -270,7 +273,7 @@ class Server:
             self.rpc_port = await self._listening("rpc_port", rpc.start(settings.host, settings.rpc_port, tls))
 
     async def _listening(self, name: str, start: Awaitable[T]) -> T:
-        """Open a port; the error of one that cannot be opened names it."""
+        """Open a port; an error names the port."""
         try:
             return await start
         except OSError as error:
@@ -318,14 +321,14 @@ class Server:
         apis, self._apis = self._apis, []
         stops = [api.stop(max(until - monotonic(), 0) / SECOND) for api in apis]
         ended += await asyncio.gather(*stops, return_exceptions=True)
-        # Whatever an API ran into, the broker is flushed and closed.
+        # Whatever error an API had, the broker is flushed and closed.
         await self._rest.aclose()
         for problem in ended:
             if isinstance(problem, BaseException):
                 raise problem
 
     async def abort(self) -> None:
-        """Close the broker at once; calls that run are cut off."""
+        """Close the broker at once; running calls are cancelled."""
         await asyncio.to_thread(self.broker.close)
 
     def _problems(self) -> Iterator[str]:
@@ -352,7 +355,7 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
         loop.add_signal_handler(number, stopping.set)
     server, supervisor = _serving(settings, router_leads=router_leads), Supervisor(os.environ)
     await server.start()
-    # What is loaded by now stays: the collector need not look at it again, which would stop every call for tens of milliseconds.
+    # Objects loaded by now stay: the collector need not check them again, which would stop every call for tens of milliseconds.
     gc.collect()
     gc.freeze()
     log.info("ready in %.2f s", (monotonic() - started) / SECOND)
@@ -416,7 +419,7 @@ def _relay_entry(
 
 
 def _greeting(server: Server | Node) -> Iterator[str]:
-    """Where it listens, and how to try it."""
+    """Where the server listens, and how to try it."""
     settings = server.settings
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
@@ -445,13 +448,13 @@ def _greeting(server: Server | Node) -> Iterator[str]:
 
 
 def hosts_of(settings: Settings) -> set[str]:
-    """The names of this server, whose pages are its own. On this machine alone it answers to no others, beyond it to any."""
+    """The host names of this server's own pages. On a local address it answers to no others, otherwise to any."""
     own = {settings.host, urlsplit(settings.url(0)).hostname or ""}
     return own if is_loopback(settings.host) else {*own, ANY_HOST}
 
 
 def tls_of(settings: Settings, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
-    """The TLS of a port; `protocols` are those that clients may choose from, the server's favourite first."""
+    """The TLS settings of a port; `protocols` are those that clients may choose from, in the server's order of preference."""
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -475,14 +478,14 @@ def _tls_pair(settings: Settings) -> tuple[bytes, bytes] | None:
 
 
 def _bound_arenas() -> None:
-    """Keep the allocator from holding on to what large requests took: by default every thread keeps memory of its own."""
-    with suppress(OSError, AttributeError):  # another C library than GNU's
+    """Keep the allocator from holding memory after large requests: by default every thread keeps memory of its own."""
+    with suppress(OSError, AttributeError):  # the C library is not GNU's
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
 def _allow_connections(count: int) -> None:
-    """Let this process have as many open files as it may need, as far as the system allows."""
+    """Raise the limit of open files to what this process may need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count * 4 + 1_000  # a connection that is relayed to gRPC is three of them
+    wanted = count * 4 + 1_000  # a connection that is relayed to gRPC needs three
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

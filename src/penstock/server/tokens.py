@@ -7,7 +7,7 @@ from penstock.config import Settings
 
 
 def keyring_of(settings: Settings, *, watch: bool = True) -> Keyring | None:
-    """The tokens that the settings name: in a file, or beside the log in PostgreSQL; None if there is no place for them."""
+    """The tokens that the settings configure: in a file, or beside the log in PostgreSQL; None if there is no place for them."""
     if settings.token_file is not None:
         return Keyring(settings.token_file)
     if settings.journal is None:

@@ -421,7 +421,7 @@ def test_a_pool_is_paused_and_a_failed_message_is_tried_now(devtools: str, tmp_p
             await press(page, "Retry now")
             await asyncio.to_thread(target.wait_for, 2)
             await eventually(lambda: queues.stats("hooks").acked_total == 1)
-            await shows(page, "Nothing is under way")
+            await shows(page, "No message is in the router")
             assert page.problems == []
 
     with (

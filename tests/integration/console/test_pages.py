@@ -34,7 +34,7 @@ WITH_DATA = (
     ("/console/workers", "worker-2"),
     ("/console/workers", "make_thumbnail"),
     ("/console/workers", "of the last 23 deliveries, since "),
-    ("/console/hub", "Nobody is connected"),
+    ("/console/hub", "No client is connected"),
     ("/console/pipeline", "No reader keeps a cursor"),
     ("/console/pipeline", "SMTP … mailbox … unavailable"),
     ("/console/pipeline", "75 %"),
@@ -120,7 +120,7 @@ def test_the_page_of_a_router_shows_pools_and_no_rate_of_nothing(devtools: str, 
     async def scenario() -> None:
         with LocalServer(router=str(file)) as server:
             async with visit(devtools, f"{server.url}/console/router") as page:
-                await shows(page, "The router has called nobody yet")
+                await shows(page, "The router has not called any target yet")
                 await page.until("document.querySelector('td[data-label=Success]')?.textContent === '–'")
                 assert await page.run("[...document.querySelectorAll('nav a')].some((link) => link.textContent === 'Router')")
                 assert await findings(page) == []

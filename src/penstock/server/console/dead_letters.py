@@ -1,4 +1,4 @@
-"""The page of dead letters: groups of all queues, a selection that is frozen when it is previewed, and jobs that redrive it.
+"""The page of dead letters: groups of all queues, a selection that is frozen by its preview, and jobs that redrive it.
 
 Groups are rebuilt only for queues whose list has changed. A job belongs to the server: it continues when the page is closed,
 and every console sees it.
@@ -56,7 +56,7 @@ from penstock.values.wording import count, moment
 from penstock.wire.reasons import died_of
 
 LETTER_BYTES = 2_048
-"""How much of a payload a row shows."""
+"""How many bytes of a payload a row shows."""
 BATCH = 100
 MAX_SELECTIONS = 32
 SELECTION_SECONDS = 900.0
@@ -64,11 +64,11 @@ MAX_JOBS = 50
 MAX_RATE = 10_000
 REGROUP_SECONDS = 2.0
 _LIGHT = frozenset({"reason", "error", "id", "attempts", "age"})
-"""What a condition may ask without the message itself."""
+"""The fields that a condition can use without the message itself."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where letters come from."""
+    """A source of dead letters."""
 
     kind: Literal["queue"]
     name: str
@@ -101,7 +101,7 @@ class GroupListing(msgspec.Struct, kw_only=True):
 
 
 class LetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which letters."""
+    """A query for dead letters."""
 
     source: Name
     group: Text = ""
@@ -136,7 +136,7 @@ class LetterListing(msgspec.Struct, kw_only=True):
 
 
 class Selecting(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which letters are meant."""
+    """A condition that selects dead letters."""
 
     source: Name
     group: Text | None = None
@@ -145,7 +145,7 @@ class Selecting(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Preview(msgspec.Struct, kw_only=True):
-    """What would happen, and the selection to do it with."""
+    """What an action would do, and the selection to do it with."""
 
     selection: str
     matched: int
@@ -184,7 +184,7 @@ class ById(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobLine(msgspec.Struct, kw_only=True):
-    """A redrive, and what became of the letters it moved."""
+    """A redrive, and the results for the letters that it moved."""
 
     id: str
     kind: Literal["redrive"]
@@ -241,7 +241,7 @@ class Job:
 
 
 class DeadLetterPages:
-    """Answers for dead letters, and redrives them."""
+    """Views and actions for dead letters; redrives them."""
 
     def __init__(self, aio: AsyncBroker, sampler: Sampler, streams: StreamPages, payloads: Payloads, audit: Audit) -> None:
         self._aio, self._broker, self._sampler = aio, aio.broker, sampler
@@ -249,14 +249,13 @@ class DeadLetterPages:
         self._loop = asyncio.get_running_loop()
         self._groups: dict[int, tuple[tuple[int, int, int], float, list[Group]]] = {}
         self._moved: dict[int, set[int]] = defaultdict(set)
-        """By the queue's number: what was redriven here."""
+        """By the queue's number: the letters that were redriven here."""
         self._selections: OrderedDict[str, Selection] = OrderedDict()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._moving = asyncio.Lock()
         self._numbers = itertools.count(1)
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         path = "/console/api"
         return [
             View("dead", f"{path}/dead", "Dead letters in groups", NoParameters, self.groups, GroupListing),
@@ -266,7 +265,6 @@ class DeadLetterPages:
         ]
 
     def actions(self) -> list[Action[Any]]:
-        """What may be done."""
         path = "/console/api"
         return [
             Action(f"{path}/dead/preview", "Select dead letters", Selecting, self.preview, Preview, max_bytes=1024 * 1024),
@@ -283,7 +281,7 @@ class DeadLetterPages:
                 job.task.cancel()
 
     def export(self, caller_of: CallerOf) -> Route:
-        """A selection as a download."""
+        """The route that downloads a selection."""
 
         async def handle(request: Request) -> web.StreamResponse:
             caller = caller_of(request.principal, project_of(request))
@@ -299,12 +297,12 @@ class DeadLetterPages:
             await response.write_eof()
             return response
 
-        parameters = (Parameter("selection", "Of a preview.", Name, required=True), PROJECT)
+        parameters = (Parameter("selection", "The selection of a preview.", Name, required=True), PROJECT)
         reply = Reply("One letter a line.", {"type": "string"}, "application/x-ndjson")
         operation = Operation("Download dead letters", "", TAGS, parameters, replies={200: reply})
         return Route("GET", "/console/api/dead/export", handle, operation, verb=Verb.READ)
 
-    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def groups(self, caller: Caller, _: NoParameters) -> GroupListing:
         """All groups that the caller may see."""
@@ -388,7 +386,7 @@ class DeadLetterPages:
         )
 
     async def redrive(self, caller: Caller, _: dict[str, str], body: Redriving) -> JobLine:
-        """Begin a job."""
+        """Start a job."""
         selection = self._selected(caller, body.selection)
         caller.principal.check(Verb.MANAGE, caller.project, selection.name, kind="queue")
         letters = selection.letters[: body.limit]
@@ -412,7 +410,7 @@ class DeadLetterPages:
         return PurgedReply(purged)
 
     async def stop_job(self, caller: Caller, path: dict[str, str], _: Nothing) -> JobLine:
-        """Move no more letters."""
+        """Stop moving letters."""
         job = self._managed(caller, path["id"])
         job.stopping.set()
         if job.task is not None:
@@ -420,7 +418,7 @@ class DeadLetterPages:
         return await self._job_line(job)
 
     async def take_back(self, caller: Caller, path: dict[str, str], _: Nothing) -> JobLine:
-        """Make dead letters again of what nobody has leased since."""
+        """Turn redriven letters that were not leased since into dead letters again."""
         job = self._managed(caller, path["id"])
         await self.stop_job(caller, path, _)
         selection = job.selection
@@ -549,7 +547,7 @@ class DeadLetterPages:
         return groups
 
     async def _matching(self, caller: Caller, row: QueueRow, group: str, where: str) -> list[Letter]:
-        """The letters of a queue that are meant, oldest first."""
+        """The letters of a queue that match, oldest first."""
         letters = [_letter(entry) for entry in await self._entries(row.counters.number)]
         if group:
             letters = [letter for letter in letters if group == f"q:{row.name}:{group_id(*of_letter(letter))}"]

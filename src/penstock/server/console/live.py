@@ -1,11 +1,11 @@
-"""The connection that keeps pages up to date: a WebSocket that says what it watches, and gets it whole about once a second.
+"""The connection that keeps pages up to date: a client names the view it watches, and gets all of it about once a second.
 
     client: {"token": …, "project": …}, then {"watch": {"view": "queues", "key": …, …}} or {"watch": null}
     server: {"type": "welcome", "session": …}, then {"type": "snapshot", "view", "key", "at", "pulse", "data"}, or
             {"type": "error", "view", "key", "error"}
 
 Every query is answered and encoded once in a tick for all clients that watch the same with the same rights. A client that reads
-slowly skips what it could not take; nothing is kept for it.
+slowly skips the frames that it could not take; none are kept for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HELLO_SECONDS = 10.0
 MAX_FRAME_BYTES = 64 * 1024
 MAX_KEY = 200
 MAX_CONNECTIONS = 200
-"""The maximum number of open consoles: each may watch something else."""
+"""The maximum number of open consoles: each may watch another view."""
 UNREADABLE_FRAME, UNAUTHORIZED, FORBIDDEN, TRY_LATER = 4400, 4401, 4403, 1013
 
 ABOUT = __doc__ or ""
@@ -58,7 +58,7 @@ class Watching(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a server sends."""
+    """A frame that the server sends."""
 
     type: str
     view: str | None = None
@@ -71,7 +71,7 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Watch:
-    """What a client watches. Equal ones share an answer."""
+    """A query that a client watches. Equal ones share an answer."""
 
     __slots__ = ("caller", "identity", "key", "parameters", "scope", "view")
 
@@ -121,7 +121,7 @@ class Live:
             self._task = None
 
     async def handle(self, request: Request) -> web.StreamResponse:
-        """One console, from its first frame to its end."""
+        """Serve one console, from its first frame to its end."""
         if len(self._sockets) >= MAX_CONNECTIONS:
             raise _too_many()
         channel = await open_websocket(request, max_message_bytes=MAX_FRAME_BYTES)
@@ -257,7 +257,7 @@ class Live:
 
 
 class _Socket:
-    """One client: what it watches, and the one frame that waits to be sent."""
+    """One client: the view that it watches, and the one frame that waits to be sent."""
 
     def __init__(self, channel: web.WebSocketResponse) -> None:
         self.channel = channel
@@ -294,7 +294,7 @@ class _Socket:
             self._farewell = asyncio.get_running_loop().create_task(self.refuse(error, code))
 
     def offer(self, frame: bytes) -> None:
-        """Send this in place of a frame that still waits."""
+        """Send this frame, instead of one that still waits."""
         self._frame = frame
         self._filled.set()
 

@@ -1,7 +1,7 @@
 """The page of one message: where it is, its life in lanes, and its payload.
 
-The event log is read from the message's publish time on, in slices outside of the event loop, one message at a time. What was
-found is kept for a while: a page that is open reads only what is new.
+The event log is read from the message's publish time on, in slices outside of the event loop, one message at a time. The events
+found are cached for a while: an open page only reads new ones.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from penstock.values.wording import moment
 from penstock.wire.results import TraceEvent
 
 SLICE = 10_000
-"""How many events are read before others have their turn."""
+"""How many events are read before other tasks get their turn."""
 STEP_SECONDS = 0.5
-"""How long one call reads."""
+"""The time limit of one call."""
 MAX_LIVES = 64
-"""How many messages' events are kept."""
+"""For how many messages events are cached."""
 
 
 class ById(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message by the broker's id, or by the one that it gives itself to a router."""
+    """A message by the broker's id, or by the id in its body that a router uses."""
 
     id: Annotated[str, Meta(min_length=1, max_length=4_096)]
 
@@ -89,7 +89,7 @@ class MessagePage(msgspec.Struct, kw_only=True):
 
 
 class MessagePages:
-    """Answers for messages."""
+    """The view for messages."""
 
     def __init__(self, aio: AsyncBroker, streams: StreamPages) -> None:
         self._aio, self._broker, self._streams = aio, aio.broker, streams
@@ -98,13 +98,12 @@ class MessagePages:
         self._reading = asyncio.Lock()
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         return [View("message", "/console/api/messages/{id}", "The life of a message", ById, self.message, MessagePage)]
 
     async def message(self, caller: Caller, asked: ById) -> MessagePage:
-        """One message, as far as the log was read."""
+        """One message, as far as the log has been read."""
         operations = caller.operations
-        await operations.list_queues()  # who may read nothing at all is refused, as everywhere
+        await operations.list_queues()  # callers without any read permission are refused, as everywhere
         async with self._reading:
             life = await self._read(asked.id)
         place, begins = life.place, await self._aio.call(self._begins_at)
@@ -114,7 +113,7 @@ class MessagePages:
         stream = stream if is_readable else None
         stored = await self._streams.find(place[1], place[2]) if place is not None and stream is not None else None
         if stored is not None and place is not None and stored.publish_at != place[0]:
-            stored = None  # the id is of another broker, and names a place where there is another message here
+            stored = None  # the id is of another broker, and here another message is in that place
             events = []
         log = LogState(
             begins_at=begins,

@@ -22,12 +22,12 @@ from penstock.server.console.rows import age, figures
 from penstock.server.console.sampler import Sampler, totals
 
 SILENT_SECONDS = 86_400.0
-"""A cursor that holds the log and is not set for this long is probably forgotten."""
+"""A cursor that holds the log and was not set for this long is probably forgotten."""
 _STATM = Path("/proc/self/statm")
 
 
 class TotalFigures(msgspec.Struct, kw_only=True):
-    """Everything that the caller may read, together."""
+    """The totals of everything that the caller may read."""
 
     backlog: int
     ready: int
@@ -78,7 +78,7 @@ class OverviewReply(msgspec.Struct, kw_only=True):
 
 
 class Pulse(msgspec.Struct):
-    """What every page shows: the status, and how many dead letters there are."""
+    """The part of every page: the status, and the number of dead letters."""
 
     level: Level
     text: str
@@ -87,7 +87,7 @@ class Pulse(msgspec.Struct):
 
 
 class OverviewPage:
-    """Answers for the whole."""
+    """The view of the first page."""
 
     def __init__(
         self,
@@ -106,11 +106,10 @@ class OverviewPage:
         self._disk_due = float("-inf")
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         return [View("overview", "/console/api/overview", "The first page", NoParameters, self.overview, OverviewReply)]
 
     async def overview(self, caller: Caller, _: NoParameters) -> OverviewReply:
-        """The whole as the caller may see it."""
+        """The first page, as far as the caller may see it."""
         rows, total, server = await self._figures(caller)
         now = self._broker.clock.now()
         found = attention(rows, server)
@@ -124,18 +123,18 @@ class OverviewPage:
         )
 
     async def pulse(self, caller: Caller) -> Pulse:
-        """The whole in one sentence."""
+        """The state of everything in one sentence."""
         rows, total, server = await self._figures(caller)
         found = status(rows, attention(rows, server), total)
         return Pulse(found.level, found.text, sum(row.dead for row in rows if row.kind == "queue"), server.problem)
 
     async def _figures(self, caller: Caller) -> tuple[list[Figures], int, ServerFigures]:
-        """(queues that hold something, how many there are in all, the server)."""
+        """(queues that are not empty, how many there are in all, the server)."""
         await self._sampler.sample_ages()
         now, sampler = self._broker.clock.now(), self._sampler
         rows = [*sampler.queue_rows(caller, work_queues=True), *sampler.queue_rows(caller, work_queues=False)]
         free, total = await self._disk_space()
-        # Cursors and breakers belong to no project: their names are for those whose token covers everything.
+        # Cursors and breakers belong to no project: only tokens without restrictions see their names.
         is_operator = caller.principal.may_everywhere(Verb.READ)
         holding = self._broker.cursors.holding() if is_operator else {}
         silent = [(name, (now - at) / SECOND) for name, at in holding.items()]
@@ -151,7 +150,7 @@ class OverviewPage:
         return filled, len(rows), server
 
     async def _disk_space(self) -> tuple[int | None, int | None]:
-        """(free bytes, all bytes) of the disk, which may be some seconds old: asking for it takes a thread."""
+        """(free bytes, all bytes) of the disk, which may be some seconds old: reading it takes a thread."""
         now = asyncio.get_running_loop().time()
         if self._data_dir is not None and now >= self._disk_due:
             usage = await self._aio.call(shutil.disk_usage, self._data_dir)
@@ -212,7 +211,7 @@ def _sum(rates: Sequence[float | None]) -> float | None:
 
 
 def _memory() -> int | None:
-    """Memory that this process holds, where the system says so."""
+    """Memory of this process, if the system reports it."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     except OSError:

@@ -1,4 +1,4 @@
-"""The pages of what works with the broker: workers, the router, the hub, and the readers of the log."""
+"""The pages of the parts that use the broker: workers, the router, the hub, and the readers of the log."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from penstock.server.console.tasks import MAX_TASK_BYTES, TaskListing, TaskReade
 T = TypeVar("T")
 
 HELD = 1_000
-"""How many messages in flight of one queue are looked at."""
+"""How many messages in flight are read for each queue."""
 MAX_QUEUES = 200
 MAX_RUNNING = 20
 SHOWN = 200
 METRICS_STREAM = "_penstock.metrics"
-"""Where the metrics job of the pipeline publishes its rows."""
+"""The topic to which the metrics job of the pipeline publishes its rows."""
 SHOWN_METRICS = 20
 LEVELS_STREAM = "_penstock.levels"
-"""Where the metrics job publishes how full queues were."""
+"""The topic to which the metrics job publishes the levels of queues."""
 SHOWN_LEVELS, SHOWN_WINDOWS, MAX_LEVEL_BYTES = 1_000, 60, 16 * 1024 * 1024
 TRIAGE_STREAM = "_penstock.triage"
-"""Where `penstock pipeline triage` publishes the groups that it found."""
+"""The topic to which `penstock pipeline triage` publishes the groups that it found."""
 LOOKED_AT, MAX_TRIAGE_BYTES = 5, 4 * 1024 * 1024
 SHOWN_STREAMS = 100
 
@@ -63,11 +63,11 @@ class Running(msgspec.Struct, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, kw_only=True):
-    """A consumer, and what it holds; the messages whose deadlines come first."""
+    """A consumer, and its messages; those with the earliest deadlines first."""
 
     name: str
     connection: str | None
-    """The address of its client while that has a stream open."""
+    """The address of its client, if that has a stream open."""
     queues: list[str]
     held: int
     running: list[Running]
@@ -84,7 +84,7 @@ class OutcomeLine(msgspec.Struct):
 
 
 class WorkerListing(msgspec.Struct, kw_only=True):
-    """The consumers of work queues, what they hold, and how deliveries ended; the queues in which most fail first."""
+    """The consumers of work queues, their messages, and how deliveries ended; queues with the most failures first."""
 
     at: datetime
     workers: list[WorkerLine]
@@ -94,7 +94,7 @@ class WorkerListing(msgspec.Struct, kw_only=True):
 
 
 class TargetLine(msgspec.Struct, kw_only=True):
-    """A target, and its circuit breaker. Without calls there is no rate; that is of the last ten."""
+    """A target, and its circuit breaker. The rate is of the last ten calls; without calls there is none."""
 
     name: str
     state: str
@@ -103,9 +103,9 @@ class TargetLine(msgspec.Struct, kw_only=True):
     failed: int
     rejected: int
     error: str
-    """What the last call came to that it did not accept."""
+    """The result of the last call that the target did not accept."""
     paused_until_at: datetime | None
-    """Until when it asked for no calls."""
+    """The end of the pause that it asked for."""
     next_try_at: datetime | None
     """When an open breaker lets a call through."""
 
@@ -120,13 +120,13 @@ class PoolLine(msgspec.Struct, kw_only=True):
     concurrency: int
     rate_per_minute: int | None
     success_rate: float | None
-    """Of all attempts."""
+    """The average of all attempts."""
     average_seconds: float | None
     is_paused: bool
 
 
 class SourceLine(msgspec.Struct, kw_only=True):
-    """A queue that the router takes messages from."""
+    """A queue that the router consumes from."""
 
     name: str
     pending: int
@@ -152,7 +152,7 @@ class FlightLine(msgspec.Struct, kw_only=True):
     error: str
     """Why the last attempt did not deliver it."""
     next_attempt_at: datetime | None
-    """None: it runs, or waits for its turn."""
+    """None: it is being delivered, or waits for its turn."""
     is_running: bool
 
 
@@ -185,7 +185,7 @@ class TopicSubscribers(msgspec.Struct):
 
 
 class ActorLine(msgspec.Struct, kw_only=True):
-    """Somebody who is registered at the hub."""
+    """An actor that is registered at the hub."""
 
     address: str
     capabilities: tuple[str, ...]
@@ -207,11 +207,11 @@ class HubPage(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     topic_rows: list[TopicSubscribers]
     actor_rows: list[ActorLine]
-    """The first by address."""
+    """Ordered by address; the first ones."""
 
 
 class StreamPosition(msgspec.Struct):
-    """Where a reader is in one stream, and when the last message was published that it has read."""
+    """The position of a reader in one stream, and when the last message that it has read was published."""
 
     stream: str
     offset: int
@@ -220,7 +220,7 @@ class StreamPosition(msgspec.Struct):
 
 
 class CursorLine(msgspec.Struct, kw_only=True):
-    """A reader of the log, and how far behind it is. One that `holds` keeps messages in the log."""
+    """A reader of the log, and how far behind it is. A reader with `holds` keeps messages in the log."""
 
     name: str
     lag: int
@@ -231,7 +231,7 @@ class CursorLine(msgspec.Struct, kw_only=True):
 
 
 class MetricsLine(msgspec.Struct, kw_only=True):
-    """What the metrics job counted in one window, of a stream or a subscription."""
+    """The counts of the metrics job in one window, for a stream or a subscription."""
 
     window_end: datetime
     stream: str
@@ -247,19 +247,19 @@ class MetricsLine(msgspec.Struct, kw_only=True):
 
 
 class PipelinePage(msgspec.Struct, kw_only=True):
-    """The readers of the log, the one that is furthest behind first; and the newest rows that the metrics job has published."""
+    """The readers of the log, the one furthest behind first; and the newest rows that the metrics job has published."""
 
     at: datetime
     cursors: list[CursorLine]
     metrics: list[MetricsLine]
     triages: int
-    """How many triages have been published; when it changes, the view `triage` has another one."""
+    """How many triages have been published; if it changes, the view `triage` has a new one."""
     windows: int
-    """The same of windows of levels, and the view `levels/history`."""
+    """The same for windows of levels, and the view `levels/history`."""
 
 
 class LevelLine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How full a queue or subscription is, all of it or one priority; or how busy a pool or a target of the router is."""
+    """The level of a queue or subscription, in total or of one priority; or the use of a pool or a target of the router."""
 
     kind: Literal["queue", "subscription", "pool", "target"]
     name: str
@@ -271,7 +271,7 @@ class LevelLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     oldest_seconds: float | None = None
     utilisation: float | None = None
     retries: int = 0
-    """In total, as the next one."""
+    """A total, like the next field."""
     rate_limit_waits: int = 0
     is_open: bool = False
 
@@ -309,7 +309,7 @@ class LevelHistory(msgspec.Struct, kw_only=True):
 
 
 class CauseLine(msgspec.Struct, kw_only=True):
-    """Dead letters with one cause, as a triage found them."""
+    """Dead letters with the same cause, as found by a triage."""
 
     id: str
     stream: str
@@ -330,7 +330,7 @@ class CauseLine(msgspec.Struct, kw_only=True):
 
 
 class TriagePage(msgspec.Struct, kw_only=True):
-    """The newest triage, its largest groups first; without any, `at` is null."""
+    """The newest triage, its largest groups first; if there is none, `at` is null."""
 
     at: datetime | None = None
     total: int = 0
@@ -338,37 +338,37 @@ class TriagePage(msgspec.Struct, kw_only=True):
 
 
 class TargetAction(msgspec.Struct, forbid_unknown_fields=True):
-    """Which target."""
+    """The name of a target."""
 
     target: Text
 
 
 class PoolAction(msgspec.Struct, forbid_unknown_fields=True):
-    """Which pool."""
+    """The code of a pool."""
 
     pool: Text
 
 
 class MessageAction(msgspec.Struct, forbid_unknown_fields=True):
-    """Which message."""
+    """The id of a message."""
 
     message_id: Text
 
 
 class ForcedAck(Confirmation, kw_only=True, forbid_unknown_fields=True):
-    """Which message."""
+    """The id of a message, confirmed."""
 
     message_id: Text
 
 
 class DoneReply(msgspec.Struct):
-    """What it was done to."""
+    """The resource that was changed."""
 
     done: str
 
 
 class PartPages:
-    """Answers for workers, router, hub and pipeline."""
+    """Views and actions for workers, router, hub and pipeline."""
 
     def __init__(
         self,
@@ -386,13 +386,12 @@ class PartPages:
         self._tasks = TaskReader(aio, sampler, payloads)
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         path = "/console/api"
         views: list[View[Any]] = [
             View("workers", f"{path}/workers", "Workers and what they hold", NoParameters, self.workers, WorkerListing),
             View("pipeline", f"{path}/pipeline", "Readers of the log", NoParameters, self.pipeline, PipelinePage),
-            View("levels", f"{path}/levels", "How full queues and how busy pools are", NoParameters, self.levels, LevelPage),
-            View("history", f"{path}/levels/history", "The same over time", NoParameters, self.history, LevelHistory),
+            View("levels", f"{path}/levels", "Levels of queues and pools", NoParameters, self.levels, LevelPage),
+            View("history", f"{path}/levels/history", "Levels over time", NoParameters, self.history, LevelHistory),
             View("triage", f"{path}/triage", "Causes of dead letters", NoParameters, self.triage, TriagePage),
         ]
         if self._router is not None:
@@ -402,13 +401,12 @@ class PartPages:
         return views
 
     def actions(self) -> list[Action[Any]]:
-        """What may be done."""
         if self._router is None:
             return []
         path = "/console/api/router"
         return [
             Action(f"{path}/reset-breaker", "Close a breaker", TargetAction, self.reset_breaker, DoneReply),
-            Action(f"{path}/pause-pool", "Stop a pool", PoolAction, self.pause_pool, DoneReply),
+            Action(f"{path}/pause-pool", "Pause a pool", PoolAction, self.pause_pool, DoneReply),
             Action(f"{path}/resume-pool", "Resume a pool", PoolAction, self.resume_pool, DoneReply),
             Action(f"{path}/retry-now", "Try a message now", MessageAction, self.retry_now, DoneReply),
             Action(f"{path}/force-ack", "Ack a message by force", ForcedAck, self.force_ack, DoneReply),
@@ -461,7 +459,7 @@ class PartPages:
         )
 
     async def pipeline(self, caller: Caller, _: NoParameters) -> PipelinePage:
-        """The readers of the log, as far as the caller may read their streams."""
+        """The readers of the log whose streams the caller may read."""
         _check_operator(caller, Verb.READ, "the readers of the log")
         now = self._broker.clock.now()
         lines = []
@@ -486,7 +484,7 @@ class PartPages:
         return PipelinePage(at=to_datetime(now), cursors=cursors, metrics=metrics, triages=triages, windows=windows)
 
     async def levels(self, caller: Caller, _: NoParameters) -> LevelPage:
-        """Everything that has a level now."""
+        """The present level of every queue, subscription, pool and target."""
         _check_operator(caller, Verb.READ, "the levels of all queues")
         await self._sampler.sample_ages()
         now = self._broker.clock.now()
@@ -523,7 +521,7 @@ class PartPages:
         return LevelHistory(windows=windows)
 
     async def triage(self, caller: Caller, _: NoParameters) -> TriagePage:
-        """The newest triage. The fields of payloads are shown to those who may see payloads."""
+        """The newest triage. Fields of payloads are only shown to callers who may see payloads."""
         _check_operator(caller, Verb.READ, "the triage of dead letters")
         found: list[TriagePage] = await self._aio.call(self._newest, TRIAGE_STREAM, LOOKED_AT, MAX_TRIAGE_BYTES, _decode_triage)
         if not found:
@@ -535,7 +533,7 @@ class PartPages:
         return found[0]
 
     def _read_to(self, offsets: Mapping[str, int]) -> dict[str, datetime]:
-        """When the last thing was written that a reader at these offsets has read, by stream. Of the first hundred streams."""
+        """By stream, when the last event before these offsets was written. For the first hundred streams."""
         found: dict[str, datetime] = {}
         for name, offset in islice(sorted(offsets.items()), SHOWN_STREAMS):
             with suppress(NotFound):  # its stream was deleted
@@ -555,7 +553,7 @@ class PartPages:
             return 0
 
     def _newest(self, stream: str, most: int, max_bytes: int, decode: Callable[[bytes], T]) -> list[T]:
-        """The newest messages of a stream of the pipeline's own, newest first."""
+        """The newest messages of a stream of the pipeline, newest first."""
         try:
             span = self._log.span(stream)
         except NotFound:
@@ -565,7 +563,7 @@ class PartPages:
         )
         found = []
         for _, message in step.found:
-            with suppress(msgspec.DecodeError):  # somebody else's: anybody may publish to the topic
+            with suppress(msgspec.DecodeError):  # from another publisher: the topic is not protected
                 found.append(decode(message.data))
         return found
 
@@ -608,7 +606,7 @@ class PartPages:
         letters = {row.name: row.counters.dead for row in self._sampler.queue_rows(caller, work_queues=True)}
         sources = []
         for queue in found.queues:
-            # Its own queue, where it is a work queue of this broker; else one that the router made for them.
+            # Its own queue, if it is a work queue of this broker; otherwise the queue that the router created for dead letters.
             own = queue.name.rpartition("/queues/")[2]
             keeper = own if own in letters else dead_letter_queue(queue.name)
             sources.append(
@@ -657,7 +655,7 @@ class PartPages:
     async def hub(self, caller: Caller, _: NoParameters) -> HubPage:
         """The hub."""
         _check_operator(caller, Verb.READ, "the hub")
-        assert self._hub is not None, "the view is there only with a hub"
+        assert self._hub is not None, "the view exists only with a hub"
         hub = self._hub.hub
         state, metrics = hub.state, hub.metrics
         now = self._broker.clock.now()
@@ -693,7 +691,7 @@ class PartPages:
         return DoneReply(body.target)
 
     async def pause_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
-        """Begin nothing more in a pool, until `resume_pool` or the end of the router. What runs is finished."""
+        """Start no deliveries in a pool, until `resume_pool` or the end of the router. Running ones finish."""
         return self._set_paused(caller, body, is_paused=True)
 
     async def resume_pool(self, caller: Caller, _: dict[str, str], body: PoolAction) -> DoneReply:
@@ -701,7 +699,7 @@ class PartPages:
         return self._set_paused(caller, body, is_paused=False)
 
     async def retry_now(self, caller: Caller, _: dict[str, str], body: MessageAction) -> DoneReply:
-        """Try a message now that is kept back until its next attempt."""
+        """Try a message now that waits for its next attempt."""
         _check_operator(caller, Verb.MANAGE, "the router")
         view = self._view()
         if view.find(body.message_id) is None:
@@ -711,7 +709,7 @@ class PartPages:
         return DoneReply(body.message_id)
 
     async def force_ack(self, caller: Caller, _: dict[str, str], body: ForcedAck) -> DoneReply:
-        """Take a message out of the router and its queue, whatever becomes of its call."""
+        """Remove a message from the router and its queue, whatever the result of its call."""
         _check_operator(caller, Verb.MANAGE, "the router")
         body.check(body.message_id)
         if await self._view().force_ack(body.message_id) is None:
@@ -747,7 +745,7 @@ _decode_triage = msgspec.json.Decoder(TriagePage).decode
 
 
 def _levels_of(row: QueueRow, kind: Literal["queue", "subscription"], now: int) -> list[LevelLine]:
-    """The level of a queue, and of each of its priorities that waits."""
+    """The level of a queue, and of each of its priorities with ready messages."""
     found, oldest = row.counters, age(row, now)
     whole = LevelLine(
         kind=kind,
@@ -763,11 +761,11 @@ def _levels_of(row: QueueRow, kind: Literal["queue", "subscription"], now: int) 
 
 
 def open_breakers(view: RouterView) -> list[str]:
-    """The targets to which nothing is sent."""
+    """The targets whose breakers are open."""
     return [breaker.name for breaker in view.snapshot().breakers if breaker.state == State.OPEN]
 
 
 def _check_operator(caller: Caller, verb: Verb, what: str) -> None:
-    """What belongs to no project is for those whose token covers everything."""
+    """Resources that belong to no project need a token without restrictions."""
     if not caller.principal.may_everywhere(verb):
         raise PermissionDenied(verb, f"{what}, with a token for one project or for some names")

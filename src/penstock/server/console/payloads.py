@@ -1,4 +1,4 @@
-"""How a payload is shown: as text, cut, and only to those who may see it on a server that shows any."""
+"""How a payload is shown: as text, cut, and only to callers who may see it on a server that shows payloads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.values.queue import JSON
 SHOWN_BYTES = 64 * 1024
 PREVIEW = 200
 MAX_JSON_BYTES = 1024 * 1024
-"""A larger payload is not looked through to find out whether it is JSON."""
+"""A larger payload is not checked for being JSON."""
 OWN = "penstock."
-"""How the attributes begin that Penstock sets."""
+"""The prefix of attributes that Penstock sets."""
 
 Visibility = Literal["shown", "hidden", "denied"]
 
 
 class Payload(msgspec.Struct, kw_only=True):
-    """A payload: the beginning of it as text, or in base64 where it is none."""
+    """A payload: its start as text, or in base64 if it is not text."""
 
     state: Visibility
     size: int
@@ -46,13 +46,13 @@ class Payloads:
         return "shown" if caller.principal.may(Right.SEE, caller.project, name) else "denied"
 
     def check(self, caller: Caller, name: str, kind: str) -> Visibility:
-        """The same; PermissionDenied for a caller who may not."""
+        """The same; PermissionDenied if the caller may not."""
         if not self._is_hidden:
             caller.principal.check(Right.SEE, caller.project, name, kind=kind)
         return self.visibility(caller, name)
 
     def attributes(self, caller: Caller, name: str, message: StoredMessage) -> dict[str, str]:
-        """The attributes of a message; only Penstock's own for a caller who may not see payloads, as in the other APIs."""
+        """The attributes of a message; only Penstock's own if the caller may not see payloads, as in the other APIs."""
         given = message.attributes or {}
         if caller.principal.may(Right.SEE, caller.project, name):
             return dict(given)
@@ -72,14 +72,14 @@ def payload(message: StoredMessage, state: Visibility, most: int = SHOWN_BYTES) 
 
 
 def preview(message: StoredMessage) -> str | None:
-    """The first characters of a payload; None if it is no text."""
+    """The first characters of a payload; None if it is not text."""
     data = bytes(message.data[: PREVIEW * 4])
     text = readable(data, is_cut=len(data) < len(message.data))
     return None if text is None else text[:PREVIEW]
 
 
 def readable(data: bytes, *, is_cut: bool) -> str | None:
-    """Bytes as text; None if they are none. The last character of what was cut may be incomplete."""
+    """Bytes as text; None if they are not text. The last character of cut text may be incomplete."""
     for missing in range(4 if is_cut else 1):
         try:
             return data[: len(data) - missing].decode()

@@ -1,4 +1,4 @@
-"""The pages of queues, subscriptions and topics: tables, one of each with what it holds, and what can be done to it."""
+"""The pages of queues, subscriptions and topics: tables, single ones with their messages, and actions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Waiting(msgspec.Struct):
 
 
 class Holder(msgspec.Struct):
-    """A consumer, how many messages it holds, and when the first lease ends. Without a name: all that have none."""
+    """A consumer, how many messages it holds, and when the first lease ends. Without a name: all unnamed consumers."""
 
     name: str | None
     held: int
@@ -156,7 +156,7 @@ class DeletedReply(msgspec.Struct):
 
 
 class Seeking(Confirmation, kw_only=True, forbid_unknown_fields=True):
-    """Where to: a time, an offset, or a snapshot."""
+    """The place to seek to: a time, an offset, or a snapshot."""
 
     time: Text | None = None
     offset: Offset | None = None
@@ -164,7 +164,7 @@ class Seeking(Confirmation, kw_only=True, forbid_unknown_fields=True):
 
 
 class SeekReply(msgspec.Struct):
-    """How many messages it settles, and how many settled ones are delivered again."""
+    """How many messages a seek settles, and how many settled ones are redelivered."""
 
     settles: int
     redelivers: int
@@ -193,13 +193,12 @@ class SnapshotListing(msgspec.Struct):
 
 
 class QueuePages:
-    """Answers for queues, subscriptions and topics."""
+    """Views and actions for queues, subscriptions and topics."""
 
     def __init__(self, aio: AsyncBroker, sampler: Sampler, audit: Audit) -> None:
         self._aio, self._sampler, self._audit = aio, sampler, audit
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         path = "/console/api"
         return [
             View("queues", f"{path}/queues", "Queues", QueueTable, self.queues, QueueListing),
@@ -221,12 +220,11 @@ class QueuePages:
         ]
 
     def actions(self) -> list[Action[Any]]:
-        """What may be done."""
         path = "/console/api/{}/{{name}}/{}".format
         return [
             Action(path("queues", "pause"), "Pause a queue", Nothing, self.pause_queue, PausedReply),
             Action(path("queues", "resume"), "Resume a queue", Nothing, self.resume_queue, PausedReply),
-            Action(path("queues", "purge"), "Remove what waits in a queue", Confirmation, self.purge_queue, PurgedReply),
+            Action(path("queues", "purge"), "Remove a queue's waiting messages", Confirmation, self.purge_queue, PurgedReply),
             Action(path("queues", "delete"), "Delete a queue", Confirmation, self.delete_queue, DeletedReply),
             Action(path("subscriptions", "pause"), "Pause a subscription", Nothing, self.pause_subscription, PausedReply),
             Action(path("subscriptions", "resume"), "Resume a subscription", Nothing, self.resume_subscription, PausedReply),
@@ -234,12 +232,12 @@ class QueuePages:
                 path("subscriptions", "delete"), "Delete a subscription", Confirmation, self.delete_subscription, DeletedReply
             ),
             Action(path("subscriptions", "seek/preview"), "What a seek would do", Seeking, self.preview_seek, SeekReply),
-            Action(path("subscriptions", "seek"), "Move a subscription", Seeking, self.seek, SeekReply),
-            Action(path("subscriptions", "snapshot"), "Keep a position", SnapshotName, self.take_snapshot, SnapshotName),
+            Action(path("subscriptions", "seek"), "Seek a subscription", Seeking, self.seek, SeekReply),
+            Action(path("subscriptions", "snapshot"), "Take a snapshot", SnapshotName, self.take_snapshot, SnapshotName),
             Action(path("topics", "delete"), "Delete a topic", Confirmation, self.delete_topic, DeletedReply),
         ]
 
-    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def queues(self, caller: Caller, asked: QueueTable) -> QueueListing:
         """A page of the queues."""
@@ -357,7 +355,7 @@ class QueuePages:
         return self._changed(PausedReply(path["name"], False))
 
     async def purge_queue(self, caller: Caller, path: dict[str, str], body: Confirmation) -> PurgedReply:
-        """Remove what waits."""
+        """Remove the waiting messages."""
         name = path["name"]
         caller.principal.check(Verb.MANAGE, caller.project, name, kind="queue")
         body.check(name)
@@ -396,7 +394,7 @@ class QueuePages:
         return self._changed(DeletedReply(name))
 
     async def preview_seek(self, caller: Caller, path: dict[str, str], body: Seeking) -> SeekReply:
-        """What a seek would do now."""
+        """The effect that a seek would have now."""
         name = path["name"]
         caller.principal.check(Verb.MANAGE, caller.project, name, kind="subscription")
         scoped = caller.operations.queues.scoped(caller.project, name, "subscription")
@@ -411,7 +409,7 @@ class QueuePages:
         return SeekReply(found.settles, found.redelivers, text)
 
     async def seek(self, caller: Caller, path: dict[str, str], body: Seeking) -> SeekReply:
-        """Move a subscription."""
+        """Seek a subscription."""
         name = path["name"]
         caller.principal.check(Verb.MANAGE, caller.project, name, kind="subscription")
         body.check(name)
@@ -421,7 +419,7 @@ class QueuePages:
         return self._changed(found)
 
     async def take_snapshot(self, caller: Caller, path: dict[str, str], body: SnapshotName) -> SnapshotName:
-        """Keep a position under a name."""
+        """Keep the present position under a name."""
         await caller.operations.create_snapshot(body.snapshot, path["name"])
         return body
 
@@ -444,13 +442,13 @@ class QueuePages:
         rows, now = await self._rows(caller, work_queues=work_queues)
         row = next((row for row in rows if row.name == name), None)
         if row is None:
-            self._sampler.invalidate()  # it may be younger than the sample
+            self._sampler.invalidate()  # it may be newer than the sample
             rows, now = await self._rows(caller, work_queues=work_queues)
             row = next((row for row in rows if row.name == name), None)
         return row, now
 
     async def _held(self, caller: Caller, name: str, *, work_queues: bool) -> int:
-        """How many messages are not settled."""
+        """The number of unsettled messages."""
         self._sampler.invalidate()
         row, _ = await self._row(caller, name, work_queues=work_queues)
         return 0 if row is None else row.counters.backlog
@@ -489,7 +487,7 @@ class QueuePages:
 
 
 def _moment(body: Seeking) -> datetime | None:
-    """The time of a seek, if that is where it goes; InvalidArgument unless it goes to exactly one place."""
+    """The time of a seek, if it goes to a time; InvalidArgument unless there is exactly one place."""
     if sum(place is not None for place in (body.time, body.offset, body.snapshot)) != 1:
         raise InvalidArgument("a seek goes to one place: expected one of time, offset and snapshot")
     return None if body.time is None else read_time(body.time)

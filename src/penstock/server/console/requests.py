@@ -1,7 +1,7 @@
-"""How an operation of the console is made: the caller, the request, and what every route checks.
+"""How the operations of the console are built: the caller, the request, and the checks of every route.
 
-A `View` answers a question, over GET and over the live connection alike. An action is a POST with a JSON body: a page of another
-site cannot send one without the browser asking first, and nothing here is read from a cookie.
+A `View` answers a query, over GET and over the live connection. An action is a POST with a JSON body: a page of another site
+cannot send one without a preflight request of the browser, and no cookies are used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JSON = "application/json"
 TAGS = ("console",)
 MAX_BODY = 64 * 1024
 ROWS = 200
-"""How many rows a page of a table has at the most."""
+"""The maximum number of rows of a page."""
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -41,11 +41,11 @@ PROJECT = Parameter("project", "The project; without it the token's, or the serv
 
 
 class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing to say."""
+    """No parameters."""
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is meant."""
+    """The name of a resource."""
 
     name: Name
 
@@ -55,12 +55,12 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Confirmation(msgspec.Struct, forbid_unknown_fields=True):
-    """What cannot be undone is confirmed by the name of what it happens to."""
+    """An action that cannot be undone is confirmed with the name of its resource."""
 
     confirm: Text | None = None
 
     def check(self, name: str) -> None:
-        """Return if the name was typed."""
+        """Return if the name is correct."""
         if self.confirm != name:
             raise Refusal(
                 400,
@@ -72,34 +72,34 @@ class Confirmation(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller, and the project. Two callers with the same scope are shown the same."""
+    """The caller, and the project. Two callers with the same scope see the same."""
 
     operations: Operations
 
     @property
     def principal(self) -> Principal:
-        """The caller."""
+        """The authenticated caller."""
         return self.operations.principal
 
     @property
     def project(self) -> str:
-        """What they ask about."""
+        """The project of the query."""
         return self.operations.project
 
     @property
     def scope(self) -> tuple[Principal, str]:
-        """What the answer to a question depends on, beside the question."""
+        """What the answer depends on, besides the query."""
         return replace(self.principal, token_id=""), self.project
 
 
 Answer = Callable[[Caller, P], Awaitable[Any]]
-"""Answers a caller's question. What it raises is an error of the question, or that the caller may not ask."""
+"""Answers a caller's query. It raises an error if the query is invalid or not allowed."""
 CallerOf = Callable[[Principal, str | None], Caller]
 
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[P]):
-    """A question that may be asked once, or watched."""
+    """A query that can be made once, or watched."""
 
     name: str
     path: str
@@ -110,14 +110,14 @@ class View(Generic[P]):
     verb: Verb | None = Verb.READ
 
     def read(self, given: dict[str, Any], *, strict: bool) -> P:
-        """The parameters of a question; InvalidArgument for those that cannot be."""
+        """The parameters of a query; InvalidArgument for invalid ones."""
         try:
             return msgspec.convert(given, self.parameters, strict=strict)
         except msgspec.ValidationError as error:
             raise explain(error, self.parameters) from None
 
     def route(self, caller_of: CallerOf) -> Route:
-        """The question over GET."""
+        """The query over GET."""
 
         async def handle(request: Request) -> web.StreamResponse:
             given = {name: value for name, value in request.query.items() if name != "project"} | request.match_info
@@ -132,13 +132,13 @@ class View(Generic[P]):
             )
             for field in msgspec.structs.fields(self.parameters)
         ]
-        operation = Operation(self.summary, "", TAGS, (*parameters, PROJECT), replies={200: Reply("As of now.", self.reply)})
+        operation = Operation(self.summary, "", TAGS, (*parameters, PROJECT), replies={200: Reply("The answer.", self.reply)})
         return Route("GET", self.path, handle, operation, verb=self.verb)
 
 
 @dataclass(frozen=True, slots=True)
 class Action(Generic[P]):
-    """Something to do. `run` gets the path's parameters and the body."""
+    """An action. `run` gets the path's parameters and the body."""
 
     path: str
     summary: str
@@ -149,7 +149,7 @@ class Action(Generic[P]):
     max_bytes: int = MAX_BODY
 
     def route(self, caller_of: CallerOf) -> Route:
-        """It over POST."""
+        """The action over POST."""
 
         async def handle(request: Request) -> web.StreamResponse:
             caller = caller_of(request.principal, project_of(request))
@@ -159,12 +159,12 @@ class Action(Generic[P]):
             except PenstockError as error:
                 raise caller.operations.for_caller(error) from None
 
-        operation = Operation(self.summary, "", TAGS, (PROJECT,), Body(self.body), {200: Reply("It is done.", self.reply)})
+        operation = Operation(self.summary, "", TAGS, (PROJECT,), Body(self.body), {200: Reply("Done.", self.reply)})
         return Route("POST", self.path, handle, operation, verb=self.verb, max_bytes=self.max_bytes)
 
 
 async def asked(caller: Caller, answer: Answer[P], question: P) -> Any:
-    """The answer to a question; errors name things as the caller knows them."""
+    """The answer to a query; errors use names as the caller knows them."""
     try:
         return await answer(caller, question)
     except PenstockError as error:
@@ -189,13 +189,13 @@ async def read_body(request: Request, kind: type[P]) -> P:
 
 
 def project_of(request: Request) -> str | None:
-    """The project that a request names."""
+    """The project in a request."""
     project = request.query.get("project")
     return None if not project else check_project(project)
 
 
 def read_time(text: str) -> datetime:
-    """A time that somebody wrote; one without a zone is in UTC."""
+    """A time in text; without a time zone it is in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Queues, subscriptions and topics as rows of a table: sorted and cut at the server, and only what is shown gets a reason."""
+"""Queues, subscriptions and topics as rows of a table: sorted and cut at the server, with reasons for the shown rows only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TopicSort = Literal["name", "in_rate", "published", "subscriptions"]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows, in which order."""
+    """Which rows, and in which order."""
 
     order: Order = "desc"
     filter: Text = ""
@@ -39,7 +39,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class QueueTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which queues."""
+    """Which rows of queues."""
 
     sort: QueueSort = "oldest"
 
@@ -51,13 +51,13 @@ class SubscriptionTable(QueueTable, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TopicTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which topics."""
+    """Which rows of topics."""
 
     sort: TopicSort = "in_rate"
 
 
 class Why(msgspec.Struct):
-    """What keeps a message: a word, a sentence, and who or what it is about."""
+    """What blocks a message: a code, a sentence, and the consumer or message concerned."""
 
     reason: str
     text: str
@@ -150,7 +150,7 @@ def page(rows: Sequence[R], table: Table, value: Callable[[R], Any]) -> tuple[in
 
 
 def queue_value(sort: QueueSort, now: int) -> Callable[[QueueRow], Any]:
-    """What queues are sorted by."""
+    """The value to sort queues by."""
     if sort == "oldest":
         return lambda row: age(row, now)
     if sort in {"name", "in_rate", "out_rate"}:
@@ -161,7 +161,7 @@ def queue_value(sort: QueueSort, now: int) -> Callable[[QueueRow], Any]:
 
 
 def topic_value(sort: TopicSort) -> Callable[[TopicRow], Any]:
-    """What topics are sorted by."""
+    """The value to sort topics by."""
     return (lambda row: getattr(row, sort)) if sort in {"name", "in_rate"} else lambda row: getattr(row.counters, sort)
 
 
@@ -171,12 +171,12 @@ def age(row: QueueRow, now: int) -> float | None:
 
 
 def dead(row: QueueRow) -> int:
-    """Dead letters in the list of a queue; of a subscription those that it ever sent to a topic."""
+    """Dead letters in the list of a queue; for a subscription, those that it has sent to a topic."""
     return row.counters.dead if row.counters.is_work_queue else row.counters.dead_lettered
 
 
 def figures(row: QueueRow, now: int) -> Figures:
-    """What the rules of the status look at."""
+    """The numbers for the rules of the status."""
     found = row.counters
     return Figures(
         "queue" if found.is_work_queue else "subscription",
@@ -194,7 +194,7 @@ def figures(row: QueueRow, now: int) -> Figures:
 
 
 async def reasons(aio: AsyncBroker, rows: Sequence[QueueRow], now: int) -> dict[int, Why]:
-    """What keeps the oldest message of each of some queues, by the queue's number; their ages become exact."""
+    """What blocks the oldest message of each queue, by the queue's number; their ages become exact."""
     filled = {row.counters.number: row for row in rows if row.counters.backlog}
     found = await aio.call(backlog.oldest, aio.broker, [*filled]) if filled else {}
     for number, row in filled.items():
@@ -203,13 +203,13 @@ async def reasons(aio: AsyncBroker, rows: Sequence[QueueRow], now: int) -> dict[
 
 
 def why(one: UnsettledMessage, row: QueueRow, now: int) -> Why:
-    """What keeps a message of a queue."""
+    """What blocks a message of a queue."""
     is_taken = bool(row.counters.in_flight or row.out_rate)
     return explained(one.message_id, one.why, one.consumer, now, is_taken=is_taken)
 
 
 def explained(message_id: str, found: Explanation, consumer: str | None, now: int, *, is_taken: bool) -> Why:
-    """The same of an explanation; `is_taken`: consumers are at work."""
+    """The same for an explanation; `is_taken`: consumers are active."""
     reason = found.reason or ("ready" if is_taken else "no_consumer")
     return Why(reason, kept_by(found, to_datetime(now), consumer), message_id, found.until, found.by, consumer)
 

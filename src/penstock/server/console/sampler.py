@@ -1,7 +1,7 @@
-"""Samples every queue and topic for all consoles together: counters in slices, so that nobody waits for them.
+"""Samples every queue and topic for all consoles together: counters in slices, so that other tasks need not wait long.
 
-The totals of each project are sampled every five seconds, always, so that a chart is full when somebody opens it. Rates of rows
-come from the same counters. Ages take a look at the log: they are sampled only while somebody looks.
+The totals of each project are always sampled, every five seconds, so that a chart has data when it is opened. Rates of rows come
+from the same counters. Ages need a read of the log: they are sampled only while a console is open.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ log = logging.getLogger("penstock.console")
 SLICE = 200
 """How many queues are read at once."""
 OLDEST_SLICE = 50
-"""The same where each may take a look at the disk."""
+"""The same if each may need a read of the disk."""
 FRESH_SECONDS = 0.5
-"""A sample that is younger than this is used again, where there are more queues than `FEW`."""
+"""A sample that is younger than this is reused, if there are more than `FEW` queues."""
 FEW = 100
-"""So many queues cost next to nothing: every question samples them."""
+"""This many queues cost next to nothing: every query samples them."""
 MIN_RATE_SECONDS = 0.9
 """A rate is the difference of two samples that are at least this far apart."""
 MAX_PROJECTS = 100
-"""Of how many projects the totals are kept: callers choose how many there are."""
+"""The number of projects whose totals are kept: callers choose how many projects there are."""
 
 
 class Row:
-    """One queue, subscription or topic as it was sampled last."""
+    """The last sample of a queue, subscription or topic."""
 
     __slots__ = ("_at", "_in", "_out", "counters", "in_rate", "name", "oldest_at", "out_rate", "project")
 
@@ -49,7 +49,7 @@ class Row:
         self.in_rate: float | None = None
         self.out_rate: float | None = None
         self.oldest_at: int | None = None
-        """When the oldest unsettled message was published; None: not known, or there is none."""
+        """When the oldest unsettled message was published; None if not known, or there is none."""
         self._at = 0.0
         self._in = self._out = 0
 
@@ -83,7 +83,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Sampler:
-    """The one that samples. All methods belong to the event loop."""
+    """Takes the samples. All methods belong to the event loop."""
 
     def __init__(self, aio: AsyncBroker, projects: Projects) -> None:
         self._aio, self._broker, self.projects_of = aio, aio.broker, projects
@@ -99,26 +99,26 @@ class Sampler:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Keep the totals from now on, until `stop`."""
+        """Start keeping the totals, until `stop`."""
         self._task = self._loop.create_task(self._run())
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._task is not None:
             self._task.cancel()
 
     def invalidate(self) -> None:
-        """Something was changed through the console: the next question samples again."""
+        """Something was changed through the console: the next query samples again."""
         self._sampled = self._aged = float("-inf")
 
     async def sample(self) -> None:
-        """Make sure that the counters are those of about now."""
+        """Make sure that the counters are recent."""
         async with self._sampling:
             if len(self.queues) <= FEW or self._loop.time() - self._sampled >= FRESH_SECONDS:
                 await self._sample()
 
     async def sample_ages(self) -> None:
-        """Make sure that every queue that is not empty has an age, which may be some seconds old."""
+        """Make sure that every non-empty queue has an age, which may be some seconds old."""
         await self.sample()
         async with self._aging:
             now = self._loop.time()
@@ -141,11 +141,11 @@ class Sampler:
         return [*_readable(self.topics.values(), caller)]
 
     def series(self, caller: Caller) -> Series | None:
-        """The last half hour of a project; None for a caller who may not read all of it, or where it is not kept."""
+        """The last half hour of a project; None if the caller may not read all of it, or it is not kept."""
         return self._series.get(caller.project) if "*" in caller.principal.patterns else None
 
     def projects(self) -> list[str]:
-        """The projects in which there is something."""
+        """The projects that are not empty."""
         return sorted({row.project for rows in (self.queues, self.topics) for row in rows.values()})
 
     async def _run(self) -> None:
@@ -172,7 +172,7 @@ class Sampler:
                 row = self.queues.get(found.number)
                 if row is None or row.counters.name != found.name:
                     row = self.queues[found.number] = QueueRow(*self.projects_of.split(found.name))
-                # What a filter lets through is not counted by itself, so it is what is here and what has left.
+                # Messages that a filter drops are not counted, so this is what is here and what has left.
                 entered = found.backlog + found.acked + found.dead_lettered if found.is_filtered else found.published
                 row.update(found, entered, found.acked, now)
                 if not found.backlog:
@@ -194,7 +194,7 @@ class Sampler:
         self._sampled = now
 
     def _keep(self, now: float) -> None:
-        """Add the totals of each project to its series, where a step has passed."""
+        """Add the totals of each project to its series, if a step has passed."""
         if self._series and not any(series.is_due(now) for series in self._series.values()):
             return
         by_project: dict[str, list[Row]] = defaultdict(list)

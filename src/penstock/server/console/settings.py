@@ -18,7 +18,7 @@ from penstock.server.console.requests import Action, Caller, Confirmation, NoPar
 
 
 class SettingLine(msgspec.Struct, kw_only=True):
-    """One setting. `origin` says whether it is the default."""
+    """One setting. `origin` is where its value comes from: the default or not."""
 
     name: str
     key: str
@@ -53,17 +53,15 @@ class RevokedReply(msgspec.Struct):
 
 
 class SettingsPage:
-    """Answers for the settings. They are for those whose token covers everything."""
+    """The view of the settings, for tokens without restrictions only."""
 
     def __init__(self, settings: Settings, keyring: Keyring | None, audit: Audit) -> None:
         self._settings, self._keyring, self._audit = settings, keyring, audit
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         return [View("settings", "/console/api/settings", "Settings and tokens", NoParameters, self.settings, SettingsReply)]
 
     def actions(self) -> list[Action[Any]]:
-        """What may be done."""
         return [Action("/console/api/tokens/{id}/revoke", "Revoke a token", Confirmation, self.revoke, RevokedReply)]
 
     async def settings(self, caller: Caller, _: NoParameters) -> SettingsReply:
@@ -92,7 +90,7 @@ class SettingsPage:
         return SettingsReply(settings=lines, tokens=tokens)
 
     async def revoke(self, caller: Caller, path: dict[str, str], body: Confirmation) -> RevokedReply:
-        """Forget a token."""
+        """Revoke a token."""
         if not caller.principal.may_everywhere(Verb.MANAGE):
             raise PermissionDenied(Verb.MANAGE, "tokens, with a token for one project or for some names")
         if self._keyring is None:

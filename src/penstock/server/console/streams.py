@@ -1,4 +1,4 @@
-"""The page of a stream: its messages by offset, time, key and text, one of them whole, publishing, and the end as it grows."""
+"""The page of a stream: its messages by offset, time, key and text; a single message; publishing; and a live tail."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from penstock.values.projects import Projects
 from penstock.values.queue import NewMessage
 
 STEP_BYTES = 64 * 1024 * 1024
-"""How much a search looks at before it answers."""
+"""How many bytes a search reads before it returns."""
 MAX_PUBLISHED = 11 * 1024 * 1024
 TAIL_ROWS = 5
 MAX_TAILS = 256
@@ -54,7 +54,7 @@ Kind = Literal["topic", "queue"]
 
 
 class Browsing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages of a stream."""
+    """A query for messages of a stream."""
 
     kind: Kind
     name: Name
@@ -67,7 +67,7 @@ class Browsing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One message of a stream."""
+    """The place of a message in a stream."""
 
     kind: Kind
     name: Name
@@ -75,14 +75,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Tailing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The end of a stream."""
+    """A query for the end of a stream."""
 
     kind: Kind
     name: Name
 
 
 class Peeking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What would be delivered next."""
+    """A query for the next messages to deliver."""
 
     name: Name
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
@@ -118,7 +118,7 @@ class MessageDetail(msgspec.Struct, kw_only=True):
 
 
 class Searched(msgspec.Struct, kw_only=True):
-    """How far a step looked."""
+    """How far a step of a search got."""
 
     messages: int
     bytes: int
@@ -127,7 +127,7 @@ class Searched(msgspec.Struct, kw_only=True):
 
 
 class MessageListing(msgspec.Struct, kw_only=True):
-    """Some messages of a stream, and where to continue."""
+    """Messages of a stream, and where to continue."""
 
     kind: Kind
     name: str
@@ -141,7 +141,7 @@ class MessageListing(msgspec.Struct, kw_only=True):
 
 
 class TailReply(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    """What came since the last look: offsets from `from` up to `to`, the newest of them, and how many are left out."""
+    """Messages since the last call: offsets from `from` up to `to`, the newest of them, and how many are left out."""
 
     from_: int
     to: int
@@ -150,7 +150,7 @@ class TailReply(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 
 class Peeked(msgspec.Struct):
-    """What would be delivered next, in order. Nothing is leased."""
+    """The next messages to deliver, in order. Nothing is leased."""
 
     messages: list[MessageDetail]
 
@@ -174,7 +174,7 @@ class PublishedReply(msgspec.Struct):
 
 
 class StreamPages:
-    """Answers for streams."""
+    """Views and actions for streams."""
 
     def __init__(self, aio: AsyncBroker, projects: Projects, payloads: Payloads) -> None:
         self._aio, self._broker, self._projects, self._payloads = aio, aio.broker, projects, payloads
@@ -183,7 +183,6 @@ class StreamPages:
         self._tails: OrderedDict[tuple[Any, ...], int] = OrderedDict()
 
     def views(self) -> list[View[Any]]:
-        """What may be asked."""
         path = "/console/api/streams/{kind}/{name}"
         return [
             View("messages", f"{path}/messages", "Messages of a stream", Browsing, self.messages, MessageListing),
@@ -194,12 +193,11 @@ class StreamPages:
         ]
 
     def actions(self) -> list[Action[Any]]:
-        """What may be done."""
         path, verb = "/console/api/streams/{kind}/{name}/publish", Verb.PUBLISH
         return [Action(path, "Publish a message", Publishing, self.publish, PublishedReply, verb, MAX_PUBLISHED)]
 
     def download(self, caller_of: CallerOf) -> Route:
-        """The bytes of one payload."""
+        """The route that downloads a payload."""
 
         async def handle(request: Request) -> web.StreamResponse:
             caller = caller_of(request.principal, project_of(request))
@@ -224,7 +222,7 @@ class StreamPages:
         operation = Operation("The payload of a message", "", TAGS, replies={200: reply})
         return Route("GET", "/console/api/streams/{kind}/{name}/messages/{offset}/raw", handle, operation, verb=Verb.READ)
 
-    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def messages(self, caller: Caller, asked: Browsing) -> MessageListing:
         """Messages by offset, time, key or text."""
@@ -242,7 +240,7 @@ class StreamPages:
             at = (await self._aio.call(offsets_at, self._log, {span.stream: moment}))[span.stream]
         if at is not None:
             start, stop = (start, min(at, stop)) if newest_first else (max(at, start), stop)
-        async with self._searching:  # one search reads the disk at a time
+        async with self._searching:  # one search at a time reads the disk
             step = await self._aio.call(
                 browse,
                 self._broker.journal,
@@ -278,7 +276,7 @@ class StreamPages:
         return self.detail(caller, asked, span.number, await self._stored(span, asked))
 
     async def tail(self, caller: Caller, asked: Tailing) -> TailReply:
-        """What came since this was last asked for."""
+        """Messages since the last call."""
         span = self._span(caller, asked.kind, asked.name)
         key = (caller.scope, asked)
         since = min(max(self._tails.pop(key, span.latest), span.earliest), span.latest)
@@ -300,15 +298,15 @@ class StreamPages:
         return TailReply(from_=since, to=span.latest, skipped=span.latest - since - len(rows), rows=rows)
 
     async def peek_queue(self, caller: Caller, asked: Peeking) -> Peeked:
-        """What would be consumed next."""
+        """The messages that would be consumed next."""
         return await self._peek(caller, asked, "queue", Catalog.work_queue)
 
     async def peek(self, caller: Caller, asked: Peeking) -> Peeked:
-        """What would be pulled next."""
+        """The messages that would be pulled next."""
         return await self._peek(caller, asked, "subscription", Catalog.subscription)
 
     def detail(self, caller: Caller, place: Place, number: int, message: StoredMessage) -> MessageDetail:
-        """A message of the stream of that number, as far as the caller may see it."""
+        """A message of a stream, as far as the caller may see it."""
         state = self._payloads.visibility(caller, place.name)
         return MessageDetail(
             kind=place.kind,
@@ -332,7 +330,7 @@ class StreamPages:
         return self._projects.split(scoped)[0]
 
     async def find(self, number: int, offset: int) -> StoredMessage | None:
-        """The message at a place; None if the log does not hold it."""
+        """The message at a place; None if the log does not have it."""
         step = await self._aio.call(
             browse, self._broker.journal, number, offset, offset + 1, newest_first=False, most=1, max_bytes=STEP_BYTES
         )
@@ -362,7 +360,7 @@ class StreamPages:
             raise InvalidArgument.of("kind", path["kind"], "topic or queue")
         return PublishedReply(found)
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internal──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _span(self, caller: Caller, kind: Kind, name: str) -> StreamSpan:
         caller.principal.check(Verb.READ, caller.project, name, kind=kind)
@@ -403,7 +401,7 @@ def _line(span: StreamSpan, offset: int, message: StoredMessage, state: Visibili
 
 
 def _matching(key: str, text: str) -> Callable[[StoredMessage], bool] | None:
-    """What a search looks for. Letters of ASCII match in any case; the bytes are compared, so that nothing is decoded."""
+    """The condition of a search. ASCII letters match in any case; bytes are compared, so that nothing is decoded."""
     wanted = text.encode(errors="surrogatepass").lower()
     if not key and not wanted:
         return None

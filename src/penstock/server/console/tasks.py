@@ -26,16 +26,16 @@ from penstock.values.queue import JSON, task_name
 MAX_DELIVERIES = 1_000
 WINDOW = 15 * 60 * SECOND
 SLICE = 5_000
-"""How many events are read before others have their turn."""
+"""How many events are read before other tasks get their turn."""
 MAX_SLICES = 6
 FRESH_SECONDS = 3.0
-"""What was read is used again for this long."""
+"""The result is reused for this many seconds."""
 MAX_TASK_BYTES = 64 * 1024
-"""In a larger payload no task is looked for."""
+"""A larger payload is not searched for a task."""
 
 
 class TaskListing(msgspec.Struct):
-    """How many of the newest deliveries the caller may see, since when that is all that ended, and the tasks."""
+    """How many of the newest deliveries the caller may see, since when they are complete, and the tasks."""
 
     deliveries: int
     since_at: datetime
@@ -51,11 +51,11 @@ class TaskReader:
         self._reading = asyncio.Lock()
         self._found = Deliveries(MAX_DELIVERIES, 0)
         self._tasks: dict[tuple[int, int], str | None] = {}
-        """By queue and offset, of what was found."""
+        """Task names found, by queue and offset."""
         self._due = float("-inf")
 
     async def read(self, caller: Caller) -> TaskListing:
-        """What the caller may see of it; the counters are sampled already."""
+        """The part that the caller may see; the counters were sampled already."""
         loop = asyncio.get_running_loop()
         async with self._reading:
             if loop.time() >= self._due:
@@ -79,7 +79,7 @@ class TaskReader:
                 break
             stop = await self._aio.call(self._step, found, queues, max(stop - SLICE, earliest), stop)
         if stop > earliest:
-            found.since = max(found.since, found.reached)  # older deliveries were not looked for
+            found.since = max(found.since, found.reached)  # older deliveries were not searched
         places = sorted({(one.queue, one.offset) for one in found.ended})
         tasks = {place: self._tasks[place] for place in places if place in self._tasks}
         missing = [place for place in places if place not in tasks]
@@ -88,7 +88,7 @@ class TaskReader:
         self._found, self._tasks = found, tasks
 
     def _step(self, found: Deliveries, queues: set[int], start: int, stop: int) -> int:
-        """Take the events of a range, newest first; where those before it end."""
+        """Take the events of a range, newest first; returns where the events before them end."""
         records = [*self._journal.read_events(start, stop)]
         for _, event in reversed(records):
             found.reach(event.at)
@@ -106,14 +106,14 @@ class TaskReader:
         return records[0][0] if records else start
 
     def _named(self, queue: int, offsets: list[int]) -> dict[tuple[int, int], str | None]:
-        """The tasks of some messages that lie close together; the stream of a work queue has the queue's number."""
+        """The tasks of messages that are close together; the stream of a work queue has the queue's number."""
         most, places = BLOCK * MAX_TASK_BYTES, dict.fromkeys([(queue, offset) for offset in offsets])
         step = browse(self._journal, queue, offsets[0], offsets[-1] + 1, newest_first=False, most=BLOCK, max_bytes=most)
         return places | {(queue, offset): task_of(message) for offset, message in step.found if (queue, offset) in places}
 
 
 def task_of(message: StoredMessage) -> str | None:
-    """The task that a message calls; None if it is no call of a task."""
+    """The task that a message calls; None if it is not a call of a task."""
     if message.content == JSON and len(message.data) <= MAX_TASK_BYTES:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return task_name(msgspec.json.decode(message.data))[:PREVIEW] or None

@@ -1,1 +1,1 @@
-"""A server as one of several nodes that share a log in PostgreSQL: one owns the log, the others stand by and relay to it."""
+"""A server as one of several nodes that share a log in PostgreSQL: one owns the log, the others are standbys and relay to it."""

@@ -1,7 +1,7 @@
-"""What a node knows of the others, from the database that keeps the log: who owns it, who stands by, and who may take over.
+"""What a node knows about the others, from the database that keeps the log: the owner, and the state of each node.
 
-Blocking, over one connection of its own, for one thread at a time. What is written here waits for no standby of PostgreSQL: a
-node must be able to report while commits hang.
+Blocking, over a connection of its own, for one thread at a time. Writes do not wait for standbys of PostgreSQL: a node must be
+able to report while commits hang.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.journal.postgres_connection import LOCK_CLASS, Address, translated
 
 LOG = 1
 RELAY_KEY = "relay-key"
-"""The name beside the log of the key that the nodes share."""
+"""The name, beside the log, of the key that the nodes share."""
 FORGET_SECONDS = 60
-"""After how long a node is not listed any more that has stopped without a word."""
+"""How long a node that stopped reporting is still listed."""
 
 _LOOK = f"""
 SELECT epoch, node, address, version, since, extract(epoch FROM clock_timestamp() - beat)::float8, confirmed,
@@ -51,7 +51,7 @@ FROM pg_stat_replication ORDER BY application_name
 
 
 class OwnerInfo(msgspec.Struct, frozen=True):
-    """Who owns the log."""
+    """The owner of the log."""
 
     epoch: int
     node: str
@@ -59,16 +59,16 @@ class OwnerInfo(msgspec.Struct, frozen=True):
     version: str
     since: datetime
     silent_seconds: float
-    """How long ago the owner was alive, by the clock of the database."""
+    """How long ago the owner last reported, by the clock of the database."""
     confirmed: int
     """How many events are confirmed at least."""
     is_held: bool
-    """Whether the session of the owner lives: nobody can take over."""
+    """Whether the owner's database session is alive: then no other node can take over."""
     relay_key: bytes | None
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """A node as it has reported."""
+    """A node as it last reported."""
 
     node: str
     address: str
@@ -76,13 +76,13 @@ class NodeInfo(msgspec.Struct, frozen=True):
     state: str
     """`owner`, `standby`, `read-only` or `stopping`."""
     since: datetime
-    """When it came into this state."""
+    """When it entered this state."""
     silent_seconds: float
     """How long ago it reported."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """A standby of PostgreSQL. What the role may not see is null: grant it `pg_monitor`."""
+    """A standby of PostgreSQL. Fields that the role may not read are null: grant it `pg_monitor`."""
 
     name: str
     state: str | None
@@ -92,24 +92,24 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 
 
 class Members:
-    """The view of one node. Every call raises Unavailable when the database does not answer."""
+    """The view of one node. Every call raises Unavailable if the database does not answer."""
 
     def __init__(self, journal: str, node: str, address: str, *, reports: bool = True) -> None:
         self._reports = reports
-        """Whether this node is listed: one that reads from a standby of PostgreSQL cannot write."""
+        """Whether this node is listed: a node that reads from a standby of PostgreSQL cannot write."""
         self._place = Address(journal)
         self._node = node
         self._address = address
         self._connection: psycopg.Connection[Any] | None = None
 
     def look(self, state: str) -> OwnerInfo | None:
-        """Report the state of this node, and return who owns the log; None if nobody ever did."""
+        """Report the state of this node, and return the owner of the log; None if there never was one."""
         try:
             if self._reports:
                 self._query(_SHOW, self._node, self._address, __version__, state)
             rows = self._query(_LOOK)
         except psycopg.errors.UndefinedTable:
-            return None  # the first owner makes the tables
+            return None  # the first owner creates the tables
         return OwnerInfo(*rows[0]) if rows else None
 
     def nodes(self) -> list[NodeInfo]:
@@ -119,21 +119,21 @@ class Members:
         return [ReplicaInfo(*row) for row in self._query(_REPLICAS)]
 
     def leave(self) -> None:
-        """Be listed no more, and let go of the connection."""
+        """Remove this node from the list, and close the connection."""
         with suppress(Unavailable, psycopg.errors.UndefinedTable):
             if self._reports:
                 self._query(f"DELETE FROM nodes WHERE log = {LOG} AND node = %s", self._node)
         self.close()
 
     def cut(self) -> None:
-        """End a question that gets no answer. May be called while another thread asks it."""
+        """End a query that gets no answer. May be called while another thread waits for it."""
         connection = self._connection
         if connection is not None:
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

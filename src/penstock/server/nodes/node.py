@@ -1,10 +1,10 @@
-"""One node of a cluster: a server that owns the log in PostgreSQL, or stands by to take it over.
+"""One node of a cluster: a server that owns the log in PostgreSQL, or a standby that can take it over.
 
     standby ── the owner's session has ended ──> owner ── its epoch is over ──> standby ── stop ──> …
 
-A node that stands by listens on every port and relays to the owner. To own, it opens the journal, which raises the epoch, and
-starts the server on the same ports; to step down, it stops that server, whose clients get errors that pass, and stands by again.
-Safety does not depend on what is decided here: every commit checks the epoch. This decides who tries.
+A standby listens on every port and relays to the owner. To become the owner, a node opens the journal, which raises the epoch,
+and starts the server on the same ports; to step down, it stops that server, whose clients get temporary errors, and is a standby
+again. Safety does not depend on the decisions here: every commit checks the epoch. They only decide which node tries.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ log = logging.getLogger("penstock.server")
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.25
-"""How often a node that stands by looks whether the log is free."""
+"""How often a standby checks whether the log is free."""
 OWNER_LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 6.0
-"""How long the database may take to answer, a connection included."""
+"""The time limit for an answer of the database, including connecting."""
 CUT_OFF = 2 * IDLE_SECONDS * SECOND
-"""After how long without an answer of the database an owner gives up the log: another node may have it."""
+"""After this long without an answer of the database an owner gives up the log: another node may own it."""
 STEP_DOWN_SECONDS = 1.0
 """How long calls may take to finish when nothing can be stored any more."""
 OTHERS = ("grpc", "native", "resp", "rpc")
-"""The ports beside that of HTTP."""
+"""The ports other than that of HTTP."""
 
 
 class Node:
     """Start once; stop is always safe. Belongs to one event loop."""
 
     hub = None
-    """For the greeting, which names the hub of a server."""
+    """For the greeting, which shows the hub of a server."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None, *, router_leads: bool = False) -> None:
         assert settings.journal is not None, "a node shares a log in PostgreSQL"
@@ -75,22 +75,22 @@ class Node:
                 hint="set public_url to http://HOST:PORT of this node",
             )
         self.settings = settings
-        """With the ports that were found, once it is started."""
+        """With the real port numbers, after the start."""
         self._journal = settings.journal
         self._clock = clock or SystemClock()
         self._router_leads = router_leads
         self.server: Server | None = None
-        """While this node owns the log."""
+        """Set while this node owns the log."""
         self.epoch = 0
-        """The newest that is known."""
+        """The newest known epoch."""
         self.heard_at = monotonic()
         self._owned: PostgresJournal | None = None
-        """The journal, while this node owns the log."""
+        """The journal, set while this node owns the log."""
         self._known: OwnerInfo | None = None
         self._relay = Relay(self._owner, self._trust)
         self._standby: Standby | None = None
         self._thread = ThreadPoolExecutor(1, "penstock-nodes")
-        """Where the database is asked, one thing after the other."""
+        """The thread for queries to the database, one after the other."""
         self._lag = LoopLag()
         self._name = ""
         self._members: Members | None = None
@@ -100,12 +100,12 @@ class Node:
         self._is_stopping = False
         self._trouble: str | None = None
         self._replica: Replica | None = None
-        """What a read node serves itself."""
+        """The routes that a read node serves itself."""
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Listen, and own the log if nobody does; what is wrong with the address of the database is raised."""
+        """Listen, and take the log if it has no owner; an error in the database's address is raised."""
         self._lag.start()
         try:
             if self.settings.read_only:
@@ -149,7 +149,7 @@ class Node:
             self._thread.shutdown(wait=False)
 
     async def _stop_owner(self, server: Server) -> None:
-        """Stop the server, also while a commit waits for a standby of PostgreSQL that is missing."""
+        """Stop the server, even if a commit waits for a missing standby of PostgreSQL."""
         stopping = asyncio.create_task(server.stop())
         await asyncio.wait([stopping], timeout=self.settings.shutdown_seconds + STEP_DOWN_SECONDS)
         if not stopping.done() and self._owned is not None:
@@ -158,12 +158,12 @@ class Node:
         await stopping
 
     async def abort(self) -> None:
-        """Close the broker at once; calls that run are cut off."""
+        """Close the broker at once; running calls are cancelled."""
         if self.server is not None:
             await self.server.abort()
 
     async def _live(self) -> None:
-        """Look, take over, step down, until it is stopped."""
+        """Check the owner, take over and step down, until the node is stopped."""
         while not self._is_stopping:
             try:
                 if self._is_lost:
@@ -183,7 +183,7 @@ class Node:
                     await self._wake.wait()
 
     def _give_up_if_cut_off(self) -> None:
-        """End the ownership if neither the writer nor anybody else here gets an answer: clients then go to the next owner."""
+        """Give up the log if neither the writer nor other queries get an answer: clients then go to the next owner."""
         if self._owned is not None and monotonic() - max(self.heard_at, self._owned.alive_at) > CUT_OFF:
             log.warning("the database has not answered for %d s", CUT_OFF // SECOND)
             self._owned.abandon()
@@ -237,7 +237,7 @@ class Node:
         key = await self._ask(partial(_relay_key, journal))
         self.epoch = journal.epoch
         standby, self._standby = self._standby, None
-        assert standby is not None, "it stood by"
+        assert standby is not None, "it was a standby"
         await standby.stop()
         ownership = Ownership(journal, journal.epoch, key, node_routes(self.info), [node_collector(self)])
         server = Server(self.settings, self._clock, router_leads=self._router_leads, ownership=ownership)
@@ -255,7 +255,7 @@ class Node:
         self._wake.set()
 
     async def _step_down(self) -> None:
-        """Give up the log that another node owns: end every connection with an error that passes, and stand by."""
+        """Give up the log that another node owns: end every connection with a temporary error, and become a standby."""
         self._is_lost = False
         self._wake.clear()
         server, self.server, self._owned = self.server, None, None
@@ -298,7 +298,7 @@ class Node:
                 found[f"{name}_port"] = await standby.start(name, settings.host, port, tls)
         self.settings = replace(settings, **found)
 
-    # ── what is known ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── state ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def state(self) -> str:
@@ -339,7 +339,7 @@ class Node:
         return self.settings.rpc_port
 
     async def info(self) -> ClusterInfo:
-        """Ask the database who is there."""
+        """Query the database for the nodes."""
         members = self._members
         if members is None:
             raise Unavailable("this node is stopping")
@@ -360,7 +360,7 @@ class Node:
 
     def _owner(self) -> Owner | None:
         known = self._known
-        # A standby of PostgreSQL knows of no locks. What was known of this node itself is over.
+        # A standby of PostgreSQL has no locks. If this node was the last known owner, that has ended.
         if known is None or known.relay_key is None or not (known.is_held or self._replica is not None):
             return None
         if known.node == self._name and self.server is None:
@@ -376,7 +376,7 @@ class Node:
             yield self._trouble
 
     def _trust(self) -> ssl.SSLContext:
-        """What this node trusts of others: what the system trusts, and its own certificate, which nodes may share."""
+        """The certificates that this node trusts at other nodes: those of the system, and its own, which nodes may share."""
         context = ssl.create_default_context()
         if self.settings.tls_cert is not None:
             context.load_verify_locations(self.settings.tls_cert)
@@ -387,7 +387,7 @@ class Node:
 
 
 def _relay_key(journal: PostgresJournal) -> bytes:
-    """The key that the nodes share; the first owner makes it."""
+    """The key that the nodes share; the first owner creates it."""
     key = journal.read_file(RELAY_KEY)
     if key is None:
         key = secrets.token_bytes(32)

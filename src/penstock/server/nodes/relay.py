@@ -1,9 +1,9 @@
-"""Connections of a node that does not own the log: their bytes go to the owner, which serves them as if they had come to it.
+"""Connections to a node that does not own the log: it relays their bytes to the owner, which serves them like its own clients.
 
-    client ── a port of node B ── Relay ── a line, then the bytes ──> HTTP port of node A ── RelayEntry ── what serves that port
+    client ── a port of node B ── Relay ── a line, then the bytes ──> HTTP port of node A ── RelayEntry ── the server of that port
 
-The line says which port the client chose and who the client is, for limits and logs; a code made with the key that the nodes
-share shows that a node has written it. It grants nothing else: tokens are checked by the owner.
+The line contains the client's port and address, for limits and logs; a code, computed with the key that the nodes share, proves
+that a node wrote it. It grants nothing else: the owner checks tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("penstock.server")
 PREFACE = b"PENSTOCK-RELAY 1 "
 MAX_LINE = 512
 LINE_SECONDS = 10.0
-"""How long a node may take to write its line."""
+"""How long a node may take to send its line."""
 CONNECT_SECONDS = 5.0
 
 
@@ -37,16 +37,16 @@ class Owner:
 
     epoch: int
     address: str
-    """Of its HTTP port."""
+    """The epoch of its ownership."""
     key: bytes
-    """Shared by the nodes."""
+    """The key that the nodes share."""
 
 
-# ── at the node that stands by ───────────────────────────────────────────────────────────────────────────────────────────
+# ── at the standby ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Relay:
-    """Gives connections to the owner of the log. Belongs to one event loop."""
+    """Relays connections to the owner of the log. Belongs to one event loop."""
 
     def __init__(self, owner: Callable[[], Owner | None], tls: Callable[[], ssl.SSLContext]) -> None:
         self._owner = owner
@@ -55,13 +55,13 @@ class Relay:
         self._connecting: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """How many connections are relayed now."""
+        """The number of connections that are relayed now."""
         return len(self._open)
 
     def take(
         self, transport: asyncio.Transport, port: str, data: bytes = b"", *, refusal: bytes = b"", on_end: Callable[[], None]
     ) -> None:
-        """Relay a connection to `port` of the owner. Without an owner that answers, the client gets `refusal`, and the end."""
+        """Relay a connection to `port` of the owner. If no owner answers, the client gets `refusal`, and is disconnected."""
         near = NearEnd(transport, on_end)
         transport.set_protocol(near)
         owner = self._owner()
@@ -77,7 +77,7 @@ class Relay:
         connecting.add_done_callback(self._connecting.discard)
 
     def cut(self, *, before: int | None = None) -> None:
-        """End what is relayed to owners of an epoch below `before`, or everything."""
+        """End connections to owners of an epoch below `before`, or all."""
         for near, owner in [*self._open.items()]:
             if before is None or owner.epoch < before:
                 near.transport.abort()
@@ -116,7 +116,7 @@ def _code(key: bytes, said: str) -> str:
 
 
 class RelayEntry:
-    """Takes over connections of the HTTP port that another node relays. `protocols` make what serves each port."""
+    """Accepts connections to the HTTP port that another node relays. `protocols` create the protocol of each port."""
 
     is_lasting = False
 
@@ -128,7 +128,7 @@ class RelayEntry:
         return begins_with(PREFACE, data)
 
     def read(self, line: bytes) -> tuple[Callable[[], asyncio.Protocol], tuple[str, int]] | None:
-        """What serves the port that a line names, and the client; None if no node has written it."""
+        """The protocol of the port in a line, and the client; None if the line was not written by a node."""
         try:
             said, _, code = line.removeprefix(PREFACE).decode().rpartition(" ")
             port, host, number, _ = said.split(" ")
@@ -167,8 +167,8 @@ class _Arrival(asyncio.Protocol):
         make, peer = found
         protocol = make()
         self._transport.set_protocol(protocol)
-        self._on_end()  # what serves it counts it from now on
-        protocol.connection_made(_RelayedTransport(self._transport, peer))  # type: ignore[arg-type]  # it has what is used of one
+        self._on_end()  # the protocol that serves it counts it from now on
+        protocol.connection_made(_RelayedTransport(self._transport, peer))  # type: ignore[arg-type]  # it has the methods that are used
         if rest and not self._transport.is_closing():
             protocol.data_received(rest)
 

@@ -1,4 +1,4 @@
-"""The log as a read node serves it: from a hot standby of PostgreSQL, and nothing beyond what is confirmed."""
+"""The log as a read node serves it: from a hot standby of PostgreSQL, and only confirmed events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAG = Metric("penstock_read_lag_seconds", "gauge", "How far the log that this no
 
 
 class Replica:
-    """Make it in a thread: it asks the database. Close it when the port is closed."""
+    """Create it in a thread: it queries the database. Close it when the port is closed."""
 
     def __init__(self, journal: str, projects: Projects, read_rate: int | None = None) -> None:
         self._read_rate = read_rate
@@ -31,12 +31,12 @@ class Replica:
         """As of the last `measure`."""
 
     def routes(self) -> list[Route]:
-        """What reads the log. Call it in the event loop."""
+        """The routes that read the log. Call it in the event loop."""
         self._reads = LogReads(self._read_rate)
         return LogReadApi(self._reads, self._scope, is_remote=True).routes()
 
     def measure(self) -> None:
-        """Ask how far the standby is behind."""
+        """Query how far the standby is behind."""
         self.lag_seconds = self._journal.standby_lag()
 
     def collect(self) -> Iterator[Sample]:

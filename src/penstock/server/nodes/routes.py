@@ -1,4 +1,4 @@
-"""What every node answers about itself and the others: `/nodes`, and metrics."""
+"""The routes of every node about itself and the others: `/nodes`, and metrics."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ClusterInfo(msgspec.Struct):
     """The log, its owner, the nodes, and the standbys of PostgreSQL."""
 
     node: str
-    """The one that answers."""
+    """The node that answers."""
     epoch: int
     owner: str | None
     nodes: list[NodeInfo]
     replicas: list[ReplicaInfo]
     lag_seconds: float | None = None
-    """How far the log that this node reads is behind, of a read node."""
+    """How far the log that this node reads is behind; only of a read node."""
 
 
 class NodeState(Protocol):
-    """What is known without asking."""
+    """The state that is known without a query."""
 
     @property
     def is_owner(self) -> bool: ...
@@ -50,7 +50,7 @@ class NodeState(Protocol):
 
 
 def node_routes(info: Callable[[], Awaitable[ClusterInfo]]) -> list[Route]:
-    """The routes; `info` asks the database."""
+    """The routes; `info` queries the database."""
 
     async def nodes(_: Request) -> web.StreamResponse:
         return json_response(await info())
@@ -65,7 +65,7 @@ def node_routes(info: Callable[[], Awaitable[ClusterInfo]]) -> list[Route]:
 
 
 def node_collector(state: NodeState) -> Callable[[], Iterator[Sample]]:
-    """The numbers of a node, for `/metrics`."""
+    """The metrics of a node, for `/metrics`."""
 
     def collect() -> Iterator[Sample]:
         yield Sample(OWNER, (), int(state.is_owner))

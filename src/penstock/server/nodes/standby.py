@@ -1,4 +1,4 @@
-"""A node that does not own the log: it listens on every port, relays to the owner, and answers what is asked about itself."""
+"""A node that does not own the log: it listens on every port, relays to the owner, and answers requests about itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_OWNER = "no node owns the log now"
 
 
 class Standby:
-    """Start once; stop is always safe. `routes` are what it answers itself."""
+    """Start once; stop is always safe. `routes` are those that it serves itself."""
 
     is_lasting = True
 
@@ -53,7 +53,7 @@ class Standby:
         return await self._http.start(host, port, tls)
 
     async def start(self, name: str, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Relay what comes to one more port; returns the port."""
+        """Relay the connections to one more port; returns the port."""
         listener = await asyncio.get_running_loop().create_server(
             lambda: _Arriving(self, "http" if name == "grpc" else name), host, port, ssl=tls, backlog=BACKLOG
         )
@@ -64,7 +64,7 @@ class Standby:
         return bound
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
-        """Listen no more, and end what is relayed."""
+        """Stop listening, and end relayed connections."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.close()
@@ -74,7 +74,7 @@ class Standby:
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wants(self, data: bytes) -> bool | None:
-        """Whether a connection to the HTTP port is for the owner: all that do not begin with a request about this node."""
+        """Whether a connection to the HTTP port is for the owner: all but those that start with a request about this node."""
         line, end, _ = data.partition(b"\n")
         words = line.split(b" ")
         if len(words) > 1 and (end or len(words) > 2):
@@ -82,7 +82,7 @@ class Standby:
         return True if end or len(line) > MAX_HEAD_LINE else None
 
     def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
-        if data.startswith(PREFACE):  # another node takes this one for the owner
+        if data.startswith(PREFACE):  # another node believes that this one is the owner
             transport.abort()
             on_end()
             return
@@ -112,7 +112,7 @@ class Standby:
 
 
 class _Arriving(asyncio.Protocol):
-    """A connection that was just made to a port that is not HTTP's."""
+    """A new connection to a port other than that of HTTP."""
 
     def __init__(self, standby: Standby, port: str) -> None:
         self._standby = standby

@@ -81,7 +81,7 @@ class LifeEvent(msgspec.Struct, kw_only=True):
 
 
 class Fold(msgspec.Struct):
-    """A run of events that are shown as one line."""
+    """A run of events that is shown as one line."""
 
     first: int
     count: int

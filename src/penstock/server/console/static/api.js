@@ -1,4 +1,4 @@
-// Requests to the server. The token lives in session storage and goes into a header: there is no cookie that another site could use.
+// Requests to the server. The token is kept in session storage and sent in a header: there is no cookie that another site could use.
 
 import { fromQuery } from "./dom.js";
 

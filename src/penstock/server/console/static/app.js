@@ -1,4 +1,4 @@
-// The frame around the pages: navigation, search, keys, live state. A page is `mount(main, context)`; it returns what ends it.
+// The frame around the pages: navigation, search, keys, live state. A page is `mount(main, context)`; it returns its clean-up function.
 
 import { get, token } from "./api.js";
 import { ask, closeAll, setVerbs } from "./dialog.js";
@@ -208,7 +208,7 @@ async function route(isForced = false) {
   if (mine !== current) return;
   if (!page) {
     main.dataset.shows = location.pathname + location.search;
-    main.replaceChildren(empty(page === null ? "There is no such page." : "This page could not be loaded. Is the server there?", el("a", { class: "button", href: path() }, "Overview")));
+    main.replaceChildren(empty(page === null ? "There is no such page." : "This page could not be loaded. Is the server running?", el("a", { class: "button", href: path() }, "Overview")));
     return;
   }
   main.dataset.shows = location.pathname + location.search;
@@ -269,7 +269,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// ── the passing of time ──
+// ── clock ──
 
 function tick() {
   const now = settings.now();

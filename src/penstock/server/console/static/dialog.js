@@ -1,4 +1,4 @@
-// Dialogs, menus and buttons that act. What cannot be undone stands in a menu and asks for the name of what it destroys.
+// Dialogs, menus and action buttons. Actions that cannot be undone are in a menu, and ask for the name of what they delete.
 
 import { byId, el, icon, toast } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Elements from values. Everything shown is a text node: nothing that a message, a name or an error contains can become part of the page.
+// Elements from values. All values become text nodes: nothing in a message, a name or an error can become markup.
 
 import { ago, exact, middle, visible } from "./format.js";
 
@@ -49,7 +49,7 @@ export function keyed(parent, items, keyOf, create, update) {
   for (const [key, node] of known) if (!wanted.has(key)) { node.remove(); known.delete(key); }
 }
 
-// ── words with a glyph ──
+// ── states with a glyph ──
 
 const STATES = {
   ok: ["●", "good"], done: ["●", "good"], acked: ["●", "good"], closed: ["●", "good"], healthy: ["●", "good"], running: ["●", "good"], active: ["●", "good"], live: ["●", "good"],
@@ -63,7 +63,7 @@ export function state(name, word = name) {
   return el("span", { class: `state ${mood}` }, el("i", { "aria-hidden": "true" }, glyph), word);
 }
 
-// ── times that stay right ──
+// ── times that are updated ──
 
 export const settings = { isUtc: false, now: () => Date.now() };
 
@@ -95,7 +95,7 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     toast("Copied");
   } catch {
-    toast("The browser does not allow to copy: select the text instead", "bad");
+    toast("The browser does not allow copying: select the text instead", "bad");
   }
 }
 

@@ -1,4 +1,4 @@
-// Values as people read them. Pure: every function that depends on the time gets `now`. Times are milliseconds since 1970.
+// Formats values for people. Pure: every function that depends on the time gets `now`. Times are milliseconds since 1970.
 
 const NONE = "–";
 

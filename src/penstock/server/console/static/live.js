@@ -1,4 +1,4 @@
-// One WebSocket for everything that is live. It says what the page shows (`watch`), and gets whole snapshots of it.
+// One WebSocket for all live data. It sends what the page shows (`watch`), and receives complete snapshots of it.
 
 const HIDDEN_SECONDS = 10, LONGEST_SECONDS = 10;
 

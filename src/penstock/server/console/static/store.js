@@ -1,4 +1,4 @@
-// What is known, by key. A change marks its key; listeners run together at the next frame, once, however many changes there were.
+// The state of the page, by key. A change marks its key; at the next frame each listener runs once, however many changes there were.
 
 export class Store {
   #values = new Map();

@@ -1,4 +1,4 @@
-// A table of live rows. The server sorts and pages; here nodes stay with their key, and the order is frozen while somebody is in the table.
+// A table of live rows. The server sorts and pages; here nodes stay with their key, and the order is frozen while the table is in use.
 
 import { el, empty, fromQuery, keyed, setText, withQuery } from "./dom.js";
 import { count } from "./format.js";

@@ -1,4 +1,4 @@
-// The life of a message over time: a scale that cuts long gaps, the bar of a lane, and the rows of the event table with runs folded.
+// The life of a message over time: a scale that shortens long gaps, the bar of a lane, and the rows of the event table, in which runs of equal events are folded.
 
 import { svg } from "./dom.js";
 import { instant, span } from "./format.js";

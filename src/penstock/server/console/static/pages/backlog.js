@@ -1,4 +1,4 @@
-// What queues and subscriptions share: their figures, why messages wait, and their actions.
+// The common parts of queues and subscriptions: their numbers, why messages wait, and their actions.
 
 import { post } from "../api.js";
 import { sparkline, stackedBar } from "../chart.js";
@@ -17,7 +17,7 @@ export const stateOf = (row) => state(...(WORDS[row.state] ?? [row.state]));
 /** Why the oldest message is still there, with links to what keeps it. */
 export function why(reason) {
   if (!reason) return { key: "", nodes: () => null };
-  // An instant in the words is shown as a countdown instead.
+  // A time in the text is shown as a countdown instead.
   const text = reason.until_at ? reason.text.replace(/ until .*$/, "") : reason.text;
   const message = (content) => el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, content);
   return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [...withIds(text).map((part) => (typeof part === "string" ? part && message(part) : part)), reason.until_at && message([reason.reason === "leased" ? ", lease ends " : ", due ", time(instant(reason.until_at))])] };

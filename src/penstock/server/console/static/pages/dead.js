@@ -1,4 +1,4 @@
-// What failed, why, and can it be sent again? Group, inspect, preview, redrive, take back.
+// Dead letters: what failed and why; group, inspect, preview, redrive, take back.
 
 import { download, get, post } from "../api.js";
 import { watch } from "../app.js";

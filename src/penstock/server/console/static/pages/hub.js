@@ -1,4 +1,4 @@
-// Who is connected to the hub, whether somebody reads too slowly, and what is sent to a topic.
+// The hub: connected clients, slow readers, and the messages of a topic.
 
 import { token } from "../api.js";
 import { watch } from "../app.js";
@@ -31,7 +31,7 @@ function inspector({ payloads }) {
           seen += 1;
           rows.prepend(el("li", {}, time((message.sentAt ?? new Date()).getTime(), true), el("span", {}, el("b", {}, visible(message.topic ?? "")), ` ${visible(message.type)} `, el("span", { class: "soft" }, visible(message.sender))), el("code", {}, visible(JSON.stringify(message.data) ?? "").slice(0, 2000))));
           while (rows.children.length > KEPT) rows.lastChild.remove();
-          show(`${count(seen)} since you listen, newest first${seen > KEPT ? `, the last ${KEPT} are shown` : ""}.`);
+          show(`${count(seen)} since you started to listen, newest first${seen > KEPT ? `, the last ${KEPT} are shown` : ""}.`);
         },
       }).ready;
       if (mine === hub && !seen) show(`Messages of ${topic} appear here.`);
@@ -57,7 +57,7 @@ export function mount(main, { session }) {
       { label: "Topic", kind: "name", phone: "name", show: (row) => visible(row.name) },
       { label: "Subscribers", kind: "number", phone: "state", show: (row) => count(row.subscribers) },
     ],
-    none: empty("Nobody is connected to the hub, or listens to a topic of it.", el("a", { class: "button", href: "/hub" }, "Open the hub's page")),
+    none: empty("No client is connected to the hub, or subscribed to a topic.", el("a", { class: "button", href: "/hub" }, "Open the hub's page")),
   });
   const actors = new Table({
     label: "Actors", key: (row) => row.address,

@@ -1,4 +1,4 @@
-// What happened to a message, and why it waits: verdict, lanes, events, payload.
+// The life of a message, and why it waits: verdict, lanes, events, payload.
 
 import { post } from "../api.js";
 import { setTitle, watch } from "../app.js";
@@ -33,7 +33,7 @@ export function mount(main, { parts: [id = ""] }) {
     setContent(head, JSON.stringify([data.verdict, data.lanes.map((lane) => lane.until_at)]), () => [el("span", {}, state(GLYPHS[data.verdict.state] ?? "waiting", ""), withIds(visible(data.verdict.text))), until(data.lanes)]);
     setContent(act, JSON.stringify(data.verdict.action), () => action(data.verdict.action, id));
     const { log } = data;
-    setText(reading, !data.is_known && log.is_complete ? "An id has 30 characters, 0 to 9 and a to f, or is what the router was given. What happened long ago may have been removed by retention." : log.is_complete ? (log.is_torn ? `Its beginning was removed by retention: the event log begins on ${exact(instant(log.begins_at), settings.isUtc)}.` : "") : `Reading the event log: up to ${exact(instant(log.read_to_at), settings.isUtc).slice(0, 19)}, ${Math.round(100 * log.progress)} %`);
+    setText(reading, !data.is_known && log.is_complete ? "An id has 30 characters, 0 to 9 and a to f, or is the id that the router was given. Old events may have been removed by retention." : log.is_complete ? (log.is_torn ? `Its beginning was removed by retention: the event log begins on ${exact(instant(log.begins_at), settings.isUtc)}.` : "") : `Reading the event log: up to ${exact(instant(log.read_to_at), settings.isUtc).slice(0, 19)}, ${Math.round(100 * log.progress)} %`);
     parts.hidden = !data.is_known;
     if (!data.is_known) return;
     setContent(line, data.command, () => command(data.command));

@@ -1,4 +1,4 @@
-// Is it well, and if not, what first?
+// The first page: the status, and what needs attention first.
 
 import { watch } from "../app.js";
 import { legend, lineChart } from "../chart.js";
@@ -6,7 +6,7 @@ import { command, el, empty, facts, keyed, path, setContent, setText, state, tim
 import { age, bytes, count, instant, percent, rate, short, span } from "../format.js";
 
 const LEVELS = { ok: ["ok", "well"], warn: ["growing", "look"], bad: ["failed", "act"] };
-const POINTS = 180, FEWEST = 24; // 15 minutes; 2 minutes of a server that has just started
+const POINTS = 180, FEWEST = 24; // 15 minutes; 2 minutes if the server has just started
 
 export function mount(main) {
   const status = el("p", {}), verdict = el("div", { class: "verdict", role: "status" }, status);
@@ -29,9 +29,9 @@ export function mount(main) {
     attention.hidden = !data.attention.length;
     const isNew = !totals.queues && !totals.topics;
     setContent(well, data.attention.length ? "" : isNew ? "new" : "well", () => data.attention.length ? null
-      : isNew ? empty("Nothing is here yet. Create a queue and publish a first message:", command("penstock queue create mail"), command("penstock queue publish mail hello"))
-        : empty("Nothing needs you."));
-    // The rates are those at the end of the chart, so that both say the same.
+      : isNew ? empty("There are no queues or topics yet. Create a queue and publish a first message:", command("penstock queue create mail"), command("penstock queue publish mail hello"))
+        : empty("Nothing needs your attention."));
+    // The rates are those at the end of the chart, so that both show the same.
     const figures = [
       [short(totals.backlog), "not settled", path("queues")],
       [totals.oldest_seconds === null ? "–" : age(totals.oldest_seconds * 1000), "oldest", path("queues")],

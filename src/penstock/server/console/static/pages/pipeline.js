@@ -1,4 +1,4 @@
-// How far are the readers outside the broker, and what they found out: causes of dead letters, and metrics.
+// Readers outside the broker: their positions, and their results: causes of dead letters, and metrics.
 
 import { get } from "../api.js";
 import { watch } from "../app.js";
@@ -35,7 +35,7 @@ export function mount(main) {
       { label: "Lag", kind: "number", phone: "figure", show: (row) => count(row.lag) },
       { label: "Streams", kind: "number", phone: "figure", show: (row) => count(row.streams.length) },
       { label: "Holds messages", kind: "whole", phone: "figure", show: (row) => (row.holds ? "yes" : "no") },
-      { label: "Last heard of", kind: "whole", phone: "figure", show: (row) => ({ key: row.updated_at, nodes: () => time(instant(row.updated_at)) }) },
+      { label: "Last seen", kind: "whole", phone: "figure", show: (row) => ({ key: row.updated_at, nodes: () => time(instant(row.updated_at)) }) },
     ],
     none: empty("No reader keeps a cursor yet. The archive job is one:", command("penstock pipeline run --lake lake")),
   });
@@ -76,7 +76,7 @@ export function mount(main) {
       { label: "Last", kind: "whole", phone: "figure", show: (row) => ({ key: row.last_at, nodes: () => time(instant(row.last_at)) }) },
       { label: "What to do", kind: "words", phone: "line", show: (row) => row.action },
     ],
-    none: empty("No triage has been made yet:", command("penstock pipeline triage")),
+    none: empty("No triage has run yet:", command("penstock pipeline triage")),
   });
   const levels = new Table({
     label: "Queues, pools and targets over time", key: (row) => `${row.kind} ${row.name} ${row.priority}`,

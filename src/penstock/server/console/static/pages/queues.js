@@ -1,4 +1,4 @@
-// Where does work pile up, and who does not consume? The list, and one queue.
+// Queues: the list, which shows backlogs and missing consumers, and one queue.
 
 import { watch } from "../app.js";
 import { command, el, empty, fromQuery, keyed, path, setContent, setText, withQuery } from "../dom.js";

@@ -1,4 +1,4 @@
-// Is it the target? Targets, pools and what is under way.
+// The router: targets, pools and running deliveries.
 
 import { post } from "../api.js";
 import { watch } from "../app.js";
@@ -24,7 +24,7 @@ export function mount(main) {
       { label: "Last error", kind: "words", phone: "line", show: (row) => visible(row.error) || "–" },
       { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: `${row.name} ${row.state}`, nodes: () => row.state !== "CLOSED" && actionButton("Reset", "manage", () => post(["router", "reset-breaker"], { target: row.name }), { done: "The breaker is closed" }) }) },
     ],
-    none: empty("The router has called nobody yet.", command("penstock router --help")),
+    none: empty("The router has not called any target yet.", command("penstock router --help")),
   });
   const pools = new Table({
     label: "Pools", key: (row) => row.code,
@@ -63,7 +63,7 @@ export function mount(main) {
       { label: "Pool, group", kind: "name", show: (row) => ({ key: row.message_id, nodes: () => [row.pool, el("div", { class: "label" }, row.group)] }) },
       { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: `${Boolean(row.next_attempt_at)}`, nodes: () => [row.next_attempt_at && actionButton("Retry now", "manage", () => post(["router", "retry-now"], { message_id: row.message_id }), { done: "It is tried now" }), " ", menuButton(`More for ${row.message_id}`, () => [{ label: "Force ack…", verb: "manage", isHarmful: true, run: () => destroy({ title: "Force ack", text: "The message counts as delivered although no target confirmed it. It is lost if it was not delivered.", label: "Force ack", name: row.message_id, run: ({ confirm }) => post(["router", "force-ack"], { message_id: row.message_id, confirm }), done: "Acked" }) }])].filter(Boolean) }) },
     ],
-    none: empty("Nothing is under way."),
+    none: empty("No message is in the router."),
   });
   const total = el("span", { class: "small soft" });
   main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Router"), summary), warningCard,

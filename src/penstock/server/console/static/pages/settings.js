@@ -1,4 +1,4 @@
-// What this server runs with, where each value comes from, and who may call it.
+// The settings of this server with the origin of each value, and its tokens.
 
 import { get, post, token } from "../api.js";
 import { watch } from "../app.js";
@@ -31,7 +31,7 @@ export function mount(main, { session }) {
       { label: "Expires", kind: "whole", phone: "figure", show: (row) => ({ key: row.expires_at, nodes: () => (row.expires_at ? time(instant(row.expires_at)) : "never") }) },
       { label: "Actions", kind: "actions", phone: "state", show: (row) => ({ key: row.id, nodes: () => menuButton(`More for ${row.name || row.id}`, () => [{ label: "Revoke…", verb: "manage", isHarmful: true, run: () => destroy({ title: `Revoke ${row.name || row.id}`, text: "Whoever uses this token is refused from now on. There is no undo.", label: "Revoke", name: row.id, run: ({ confirm }) => post(["tokens", row.id, "revoke"], { confirm }), done: "The token is revoked" }).then((done) => done && load()) }]) }) },
     ],
-    none: session.needs_token ? empty("Your token lacks what it takes to list tokens: the verb manage for every project.") : empty("This server asks for no token. To let it ask, make one, and start it with --auth token:", command("penstock token create --name console")),
+    none: session.needs_token ? empty("Your token may not list tokens: this needs the verb manage for every project.") : empty("This server needs no tokens. To require them, create one, and start the server with --auth token:", command("penstock token create --name console")),
   });
   main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Settings"), el("div", { class: "tools" }, field)), problem,
     el("section", { class: "card" }, el("header", {}, el("h2", {}, "You"), session.needs_token && el("div", { class: "tools" }, el("button", { type: "button", onclick: () => { token.set(null); location.reload(); } }, "Forget the token"))), el("div", { class: "body small" }, session.token ? `Token ${session.token.id} may ${session.verbs.join(", ") || "do nothing"} in ${session.token.project ?? "every project"}.` : "This server asks for no token: everybody who reaches it may do everything.")),

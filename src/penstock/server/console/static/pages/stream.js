@@ -1,4 +1,4 @@
-// The messages of a topic or a queue as they lie in the log: browse, search, tail, publish. Reading here never consumes.
+// The messages of a topic or a queue in the order of the log: browse, search, tail, publish. Reading here never consumes.
 
 import { get, postText } from "../api.js";
 import { navigate, watch } from "../app.js";
@@ -22,7 +22,7 @@ export function browse(place, kind, name) {
     event.preventDefault();
     const wanted = goto.value.trim();
     if (/^[0-9a-f]{30}$/.test(wanted)) { navigate(path("message", wanted)); return; }
-    if (jump(wanted) === null) { toast(`"${wanted}" is no offset, id or time. Expected: 1200, an id, or 2026-05-03 14:00`, "bad"); return; }
+    if (jump(wanted) === null) { toast(`"${wanted}" is not an offset, id or time. Expected: 1200, an id, or 2026-05-03 14:00`, "bad"); return; }
     navigate(withQuery({ at: wanted, key: key.value, text: text.value, tail: null, from: null }));
   } }, el("div", { class: "grow" }, goto), el("div", { class: "grow" }, key), el("div", { class: "grow" }, text), el("button", { type: "submit", class: "main" }, "Show"), tail);
   place.replaceChildren(el("section", { class: "card" }, el("div", { class: "body" }, form, note), el("div", { class: "scroll" }, table), none, foot), detail);
@@ -86,7 +86,7 @@ export function publishForm(place, kind, name) {
     return ["penstock", ...(isQueue ? ["queue"] : []), "publish", quote(name), quote(text.value || "hello"), ...Object.entries(given).map(([left, right]) => `--${isQueue ? "header" : "attribute"} ${quote(`${left}=${right}`)}`), key.value && `--key ${quote(key.value)}`, priority.value !== "0" && `--priority ${priority.value}`, isQueue && delay.value !== "0" && `--delay ${delay.value}s`].filter(Boolean).join(" ");
   };
   const send = actionButton("Publish message", "publish", async () => {
-    // The text goes as it is: numbers beyond 2^53 must arrive as they were typed.
+    // The text is sent unchanged: numbers beyond 2^53 must arrive as they were typed.
     const rest = { attributes: pairs(), priority: Number(priority.value), ...(isQueue ? { delay_seconds: Number(delay.value) } : { key: key.value }) };
     const { message_id: id } = await postText(["streams", kind, name, "publish"], JSON.stringify({ text: text.value, ...rest }));
     sent.replaceChildren("Published: ", messageLink(id, 34));

@@ -1,4 +1,4 @@
-// Where does work pile up in subscriptions? The list, and one subscription with its position, seek and snapshot.
+// Subscriptions: the list, and one subscription with its position, seek and snapshot.
 
 import { post } from "../api.js";
 import { actionButton, ask } from "../dialog.js";
@@ -22,7 +22,7 @@ async function seek(name) {
   const preview = await ask({ title: `Seek ${name}`, label: "Preview", content: [el("p", { class: "small" }, "What lies before the place is settled, the rest is delivered, also what was acked before."), el("div", { class: "head" }, kind, to)], run: async (values) => {
     const where = { time: () => ({ time: new Date(values.to).toISOString() }), offset: () => ({ offset: Number(values.to) }), snapshot: () => ({ snapshot: values.to }) }[values.kind];
     let body;
-    try { body = where(); } catch { throw new Error(`"${values.to}" is no time, expected 2026-05-03 14:00`); }
+    try { body = where(); } catch { throw new Error(`"${values.to}" is not a time, expected 2026-05-03 14:00`); }
     return { body, ...(await post(["subscriptions", name, "seek", "preview"], body)) };
   } });
   if (preview) await ask({ title: `Seek ${name}`, label: "Seek", name, content: [el("p", {}, `This ${preview.text}.`)], run: ({ confirm }) => post(["subscriptions", name, "seek"], { ...preview.body, confirm }) });

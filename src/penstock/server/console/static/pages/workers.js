@@ -1,4 +1,4 @@
-// Is it the worker? Who holds messages, and since when.
+// Workers: which messages they hold, and since when.
 
 import { watch } from "../app.js";
 import { command, el, empty, messageLink, path, setText, settings, time } from "../dom.js";
@@ -17,7 +17,7 @@ export function mount(main) {
       { label: "Attempt", kind: "number", show: (row) => count(row.attempt) },
       { label: "Lease ends", kind: "whole", show: (row) => ({ key: row.deadline_at, nodes: () => time(instant(row.deadline_at)) }) },
     ],
-    none: empty("Nothing runs at the moment."),
+    none: empty("No message is being processed."),
   });
   const workers = new Table({
     label: "Workers", key: (row) => row.name ?? "",

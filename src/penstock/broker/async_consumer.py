@@ -31,10 +31,10 @@ from penstock.values.lease import Lease
 log = logging.getLogger("penstock.feed")
 
 BATCH = 250
-"""How many messages one consumer is given before others have their turn."""
+"""How many messages one consumer gets before others have their turn."""
 BATCH_BYTES = 1024 * 1024
 CHECK_SECONDS = 1.0
-"""How often a consumer that waits asks whether its caller still may."""
+"""How often a waiting consumer checks whether its caller is still authorized."""
 
 
 class TakenRecord:
@@ -149,7 +149,7 @@ class AsyncConsumer(Consumer):
         self._stopping.waiters.add(waiting)
         self._waits.add(waiting)
         try:
-            waiting.look()  # for messages that came before it joined
+            waiting.look()  # for messages that arrived before it joined
             waiting.check()
             return await waiting.future
         except asyncio.CancelledError:
@@ -329,7 +329,7 @@ class StreamConsumer(AsyncConsumer):
         return queue.is_deliverable
 
     def _room(self) -> int:
-        """How many messages it may take now; negative if it need not look at all."""
+        """How many messages it may take now; negative if it need not check at all."""
         return self._sink.room or -1
 
     def attached(self, before: int) -> None:
@@ -347,7 +347,7 @@ class StreamConsumer(AsyncConsumer):
 
     def _done(self, task: asyncio.Task[list[Lease]]) -> None:
         self._task = None
-        self._aio.notify(self.number)  # for other consumers too: they left the message that had to be loaded to this one
+        self._aio.notify(self.number)  # also for other consumers: they left the message that had to be loaded to this one
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PenstockError):
             self.fail(error)
@@ -362,7 +362,7 @@ class StreamConsumer(AsyncConsumer):
     def _pass_on(self, queue: QueueDescription, leases: list[Lease]) -> None:
         try:
             self._sink.deliver(queue, leases)
-        except Exception as error:  # noqa: BLE001  # whatever it is, nobody has the messages
+        except Exception as error:  # noqa: BLE001  # after any error, no consumer has the messages
             self.settle(leases, GIVE_BACK)
             self._break(error)
 

@@ -1,4 +1,4 @@
-"""What a queue holds: its state in numbers, what would be delivered next, and why a message waits. Nothing here changes anything.
+"""The contents of a queue: its state in numbers, the next messages to deliver, and why a message waits. Nothing here changes it.
 
 Every function first does what is due, and may read messages from the disk: in an event loop, call all but the numbers in a
 thread.
@@ -26,7 +26,7 @@ class Waiting(NamedTuple):
 
     offset: int
     attempts: int
-    """How often it was delivered so far."""
+    """How many times it was delivered so far."""
     message: StoredMessage
 
 
@@ -56,7 +56,7 @@ class UnsettledMessage(NamedTuple):
 def upcoming(
     broker: Broker, find: Find, name: str, most: int, max_bytes: int | None = None
 ) -> tuple[QueueDescription, list[Waiting]]:
-    """A queue, and what would be delivered next, up to `max_bytes`, but at least one message."""
+    """A queue, and the messages that would be delivered next, up to `max_bytes`, but at least one."""
     found: list[Waiting] = []
     size = 0
     with broker.present():
@@ -143,7 +143,7 @@ def explain(broker: Broker, find: Find, name: str, message_id: str) -> Explanati
 
 
 def unsettled(broker: Broker, find: Find, name: str, most: int) -> list[UnsettledMessage]:
-    """The oldest unsettled messages of a queue, and what each waits for."""
+    """The oldest unsettled messages of a queue, and why each waits."""
     with broker.present():
         queue = find(broker.catalog, name)
         found = [_unsettled(broker, queue, offset) for offset in _first(queue, most)]
@@ -151,7 +151,7 @@ def unsettled(broker: Broker, find: Find, name: str, most: int) -> list[Unsettle
 
 
 def oldest(broker: Broker, numbers: Iterable[int]) -> dict[int, UnsettledMessage]:
-    """The oldest unsettled message of each of these queues, if any, and what it waits for; by number of the queue."""
+    """The oldest unsettled message of each of these queues, if any, and why it waits; by number of the queue."""
     found: dict[int, UnsettledMessage] = {}
     with broker.present():
         for number in numbers:

@@ -1,8 +1,8 @@
-"""Planned batches: what one consumer holds of a queue until all of it is settled at once.
+"""Planned batches: the messages that one consumer holds of a queue until all of them are settled at once.
 
-A batch may hold many messages of an ordering key, in order, and prefetch does not limit it. Its list is what its identity holds:
-as durable as leases are, and the same after a restart. A document that belongs to the batch is stored in the commit of the last
-change that it describes.
+A batch may hold many messages of an ordering key, in order, and prefetch does not limit it. Its messages are those that its
+identity holds: as durable as leases are, and the same after a restart. A document that belongs to the batch is stored in the
+commit of the last change that it describes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.values.lease import Lease
 from penstock.values.policy import MAX_COUNT
 
 SLICE = 1_000
-"""How many messages are taken or settled while others wait for the broker's lock."""
+"""How many messages are taken or settled before others get the broker's lock."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One try to deliver a message of a batch, for the event log."""
+    """One attempt to deliver a message of a batch, for the event log."""
 
     offset: int
     message_id: str
@@ -40,11 +40,11 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 Ending = tuple[Sequence[int], Settlement]
-"""Messages, by their offsets, and how their deliveries end."""
+"""The offsets of messages, and how their deliveries end."""
 
 
 class BatchConsumer(Consumer):
-    """The holder of a query's batches. `hold_for`: microseconds until what it takes is redelivered, unless that is extended."""
+    """The holder of a query's batches. `hold_for`: microseconds until its messages are redelivered, unless that is extended."""
 
     identity: str
 
@@ -64,7 +64,7 @@ class BatchConsumer(Consumer):
         )
 
     def attach(self) -> None:
-        """Find the queue. NotFound when there is none, FailedPrecondition when its messages cannot be taken in batches."""
+        """Find the queue. NotFound if there is none, FailedPrecondition if its messages cannot be taken in batches."""
         self.take(0)
         if self._rules.transforms(self.queue):
             raise FailedPrecondition(
@@ -73,7 +73,7 @@ class BatchConsumer(Consumer):
             )
 
     def fill(self, rows: int, max_bytes: int) -> None:
-        """Take more, as far as something is deliverable; reads what is not in memory."""
+        """Take more deliverable messages; this may read from the disk."""
         while rows > 0 and max_bytes > 0:
             leases = self.take(min(rows, SLICE), max_bytes)
             rows -= len(leases)
@@ -84,9 +84,9 @@ class BatchConsumer(Consumer):
                 return
 
     def extend(self, hold_for: int) -> int:
-        """Hold all of it for this many microseconds from now; returns how many messages that are.
+        """Hold all messages for this many microseconds from now; returns how many there are.
 
-        They get one deadline, in one commit: a batch expires as a whole, so what is redelivered of it stays in order.
+        They get one deadline, in one commit: a batch expires as a whole, so its redelivered messages stay in order.
         """
         broker = self._broker
         with broker.lock:
@@ -105,9 +105,9 @@ class BatchConsumer(Consumer):
         source: str = "",
         document: tuple[str, bytes] | None = None,
     ) -> int:
-        """End deliveries that it still holds; returns how many these were. Attempts are recorded of what was held until now.
+        """End deliveries that it still holds; returns how many. Attempts are recorded for messages that were held until now.
 
-        All of it, and the document, are one commit.
+        All of this, and the document, are one commit.
         """
         broker, ended = self._broker, 0
         now = broker.clock.now()
@@ -119,7 +119,7 @@ class BatchConsumer(Consumer):
             if queue is not None and tried:
                 broker.emit(_attempted(queue.number, source, now, tried))
             for offsets, verb in endings:
-                # Looked up again: what ended before may have released others of its key.
+                # Looked up again: earlier endings may have released other messages of the same key.
                 holding = queue.holding(self.identity).held if queue is not None else set[int]()
                 leases = [lease for offset in offsets if offset in holding and (lease := held.get(offset)) is not None]
                 if queue is not None and leases:

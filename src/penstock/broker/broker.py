@@ -49,7 +49,7 @@ from penstock.values.policy import check_count
 log = logging.getLogger("penstock.broker")
 
 SILENT = 4 * SECOND
-"""A second less than it takes until another node may own the log."""
+"""A second less than the time after which another node may own the log."""
 WINDOW_BYTES = 256 * 1024 * 1024
 
 _open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -85,7 +85,7 @@ class Broker:
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
         self.remote = self.journal if isinstance(self.journal, RemoteJournal) else None
-        """The journal, if its database may be lost."""
+        """The journal, if the connection to its database can be lost."""
         self._was_silent = False
         self.lock = threading.RLock()
         """Hot paths call `acquire` and `release`: a `with` statement costs twice as much."""
@@ -323,7 +323,7 @@ class Broker:
     def is_silent(self) -> bool:
         """Whether the database has not answered for so long that another node may own the log: then nothing is delivered.
 
-        Call it with the lock held; those who got nothing are notified every second until it answers.
+        Call it with the lock held; consumers that got nothing are notified every second until it answers.
         """
         if self.remote is None or monotonic() - self.remote.alive_at < SILENT:
             return False

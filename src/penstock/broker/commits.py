@@ -66,7 +66,7 @@ class Commits:
         self._retention = Retention(broker, self._write_pending)
         self._staged = _Staged(0)
         self._unknown: _Unknown | None = None
-        """The last commit, while nobody knows whether it is stored. Nothing else is staged until that is known."""
+        """The last commit, while it is unknown whether it is stored. Nothing else is staged until that is known."""
         self._discards = DiscardWarnings()
         self._immediate: ImmediateJournal | None = self._journal if isinstance(self._journal, ImmediateJournal) else None
         self.add: Callable[[Event], None] = self._immediate.note if self._immediate is not None else self._add
@@ -79,7 +79,7 @@ class Commits:
             self._writer.wake()
 
     def forward(self, queue: Queue, pending_dead_letters: list[PendingDeadLetter], now: int) -> None:
-        """Dead letters to be published with the next commit, which holds the event of their death."""
+        """Publish dead letters with the next commit, which contains the event of their death."""
         topic = queue.policy.dead_letter_topic
         assert topic is not None, "only a queue with a dead-letter topic forwards"
         self._traveling[topic] = self._traveling.get(topic, 0) + len(pending_dead_letters)
@@ -102,7 +102,7 @@ class Commits:
             refusal = self._refusal(stream, batch, 0, 0)
             if refusal is not None:
                 raise refusal
-        at = now if now > stream.published_at else stream.published_at  # noqa: FURB136  # a call of max() is dear here
+        at = now if now > stream.published_at else stream.published_at  # noqa: FURB136  # a call of max() is expensive here
         number, first, messages = stream.number, stream.next_offset, batch.messages
         if messages[0].publish_at != at:
             for message in messages:
@@ -198,7 +198,7 @@ class Commits:
                 self._suspend(_Unknown(commit, self._staged.kept, self._staged.forwards, marks), error)
                 _fail(tickets, error)
             return False
-        except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer continues
+        except Exception as error:  # noqa: BLE001  # the top of the writer: after any error publishers are notified and the writer continues
             with lock:
                 self._undo(
                     commit, tickets, error if isinstance(error, PenstockError) else Unavailable(f"the journal failed: {error!r}")
@@ -285,7 +285,7 @@ class Commits:
                 self._take_in(stream, append.first, append.at, append.batch)
 
     def _store_documents(self, marks: list[DocumentKept]) -> None:
-        """Keep the documents that were published together with messages."""
+        """Store the documents that were published together with messages."""
         for mark in marks:
             self._broker.catalog.documents[mark.name] = mark.body
 
@@ -340,14 +340,14 @@ class Commits:
             del self._traveling[topic]
 
     def _undo(self, commit: Commit, tickets: list[Ticket], error: PenstockError) -> None:
-        """After a failed write: fail the publishes with their marks, keep the other events and dead letters for the next try."""
+        """After a failed write: fail the publishes with their marks, keep other events and dead letters for the next attempt."""
         self._pending[:0] = commit.events[: self._staged.kept]
         self.forwards[:0] = self._staged.forwards
         _fail(tickets, error)
         self._note_trouble(error)
 
     def _suspend(self, unknown: _Unknown, error: JournalUncertain) -> None:
-        """After a write with an unknown outcome: keep the commit until the journal knows."""
+        """After a write with an unknown outcome: keep the commit until the outcome is known."""
         self._unknown = unknown
         self._note_trouble(error)
 
@@ -357,11 +357,11 @@ class Commits:
         self.trouble = error.problem if isinstance(error, JournalUnavailable | JournalUncertain) else str(error)
 
     def _has_found_out(self, tickets: list[Ticket]) -> bool:
-        """Whether the outcome of the last commit is known: it is applied then, or taken back. Otherwise the tickets fail."""
+        """Whether the outcome of the last commit is known: then it is applied or rolled back. Otherwise the tickets fail."""
         unknown = self._unknown
         if unknown is None:
             return True
-        assert isinstance(self._journal, RemoteJournal), "only such a journal is uncertain"
+        assert isinstance(self._journal, RemoteJournal), "only such a journal has unknown outcomes"
         try:
             is_stored = self._journal.is_stored()
         except PenstockError as error:
@@ -433,11 +433,11 @@ class Commits:
 
 
 class _Unknown(NamedTuple):
-    """A commit of which nobody knows whether it is stored."""
+    """A commit whose outcome is unknown."""
 
     commit: Commit
     kept: int
-    """How many of its events, the first ones, are kept for the next try if it is not stored."""
+    """How many of its first events are kept for the next attempt if it is not stored."""
     forwards: list[Forward]
     marks: list[DocumentKept]
 
@@ -451,7 +451,7 @@ class _Staged:
         self._waiting: dict[int, tuple[int, int]] = {}
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
         self.kept = 0
-        """How many events, the first ones of the commit, are kept for the next try if this one fails."""
+        """How many of the first events of the commit are kept for the next attempt if this one fails."""
         self.forwards: list[Forward] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:

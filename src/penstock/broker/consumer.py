@@ -1,4 +1,4 @@
-"""One consumer of a queue: it takes what is deliverable, waits for more, settles it, and releases what it holds at the end.
+"""One consumer of a queue: it takes deliverable messages, waits for more, settles them, and releases the rest at the end.
 
 Every API consumes through these classes, whatever its protocol:
 
@@ -27,26 +27,26 @@ Find = Callable[[Catalog, str], Queue]
 
 
 class DeliveryRules(Protocol):
-    """What a subscription asks of its deliveries. Called on the event loop: only what is awaited may take time."""
+    """The requirements of a subscription for its deliveries. Called on the event loop: only awaited calls may take time."""
 
     def check_pulled(self, queue: QueueDescription) -> None:
         """FailedPrecondition for a subscription whose messages are pushed to an endpoint."""
 
     def transforms(self, queue: QueueDescription) -> bool:
-        """Whether deliveries of a subscription must be transformed first. Cheap: asked at every delivery."""
+        """Whether deliveries of a subscription must be transformed first. Cheap, because it is checked at every delivery."""
 
     async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """What is delivered of these leases; the others are settled as their transforms say, all of them when it is cancelled."""
+        """The leases to deliver; the others are settled as their transforms decide, or all of them if it is cancelled."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
-        """While it is entered, a subscription does not expire for lack of use."""
+        """A context in which a subscription does not expire for lack of use."""
 
 
 class PlainDelivery:
-    """The rules of work queues: there are none."""
+    """The rules of work queues: none."""
 
     def check_pulled(self, queue: QueueDescription) -> None:
-        """Nothing is pushed."""
+        """Allow it: nothing is pushed."""
 
     def transforms(self, queue: QueueDescription) -> bool:
         return False
@@ -110,7 +110,7 @@ class Terms(TypedDict, total=False):
 
 
 class Consumer:
-    """Takes, settles and releases for one identity on one queue, as `Terms` say. Safe to use from any thread."""
+    """Takes, settles and releases for one identity on one queue, as set by `Terms`. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -198,9 +198,9 @@ class Consumer:
     def settle_by_key(
         self, verbs: Iterable[tuple[Sequence[K], Settlement]], offset_of: Callable[[K], int], key_of: Callable[[Lease], K]
     ) -> list[K]:
-        """The same for deliveries that a client identifies by keys of its own; returns the keys without a delivery.
+        """The same for deliveries that a client identifies by its own keys; returns the keys without a delivery.
 
-        `offset_of` gives the offset in a key, `key_of` the key of a live delivery.
+        `offset_of` returns the offset in a key, `key_of` the key of a live delivery.
         """
         broker, now = self._broker, self._broker.clock.now()
         failed: list[K] = []
@@ -319,7 +319,7 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
     ack_deadline: int | None = None,
     prefetch: int | None = None,
 ) -> tuple[QueueDescription, list[Lease]]:
-    """Lease what is deliverable, blocking for at most `timeout` microseconds until something is. See `Consumer`."""
+    """Lease deliverable messages, blocking for at most `timeout` microseconds until there are any. See `Consumer`."""
     until, started, lock = 0, 0, broker.lock
     granted: list[Lease] = []  # not list[Lease](), which is slower than a function call
     while True:
@@ -375,5 +375,5 @@ def _detached(queue: Queue) -> FailedPrecondition:
 
 
 def held_by(queue: Queue, consumer: str) -> list[Lease]:
-    """What a consumer holds, in order. Call it with the lock held."""
+    """The deliveries of a consumer, in order. Call it with the lock held."""
     return [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]

@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder(dict[str, StoredCursor]).decode
 
 
 class CursorOwner(NamedTuple):
-    """The caller that sets a cursor. `check_hold` raises if it may not hold all of these streams, by their names in the log."""
+    """The caller that sets a cursor. `check_hold` raises an error if it may not hold all of these streams, given by name."""
 
     token_id: str
     check_hold: Callable[[Iterable[str]], None]

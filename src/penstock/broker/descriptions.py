@@ -1,4 +1,4 @@
-"""Converts topics, queues and their messages to the values that users get."""
+"""Converts topics, queues and their messages to the values of the public API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def subscription_metadata(queue: QueueDescription) -> SubscriptionMetadata:
 
 
 def subscription_spec(queue: QueueDescription) -> SubscriptionSpec:
-    """The settings of a subscription, as the log keeps them."""
+    """The settings of a subscription, as the log stores them."""
     return msgspec.msgpack.decode(queue.spec, type=SubscriptionSpec)
 
 

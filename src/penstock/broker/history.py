@@ -151,7 +151,7 @@ def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Eve
 
 
 def concerns(event: Event, stream: int, offset: int, stream_of: Mapping[int, int]) -> bool:
-    """Whether a record may mention a message; cheaper than its rows."""
+    """Whether a record may mention a message; cheaper than reading its rows."""
     match event:
         case events.Published():
             return event.stream == stream and event.first <= offset < event.first + event.count
@@ -227,7 +227,7 @@ class LifeReader:
         """When it was published, its stream and its offset; None while they are not known."""
         self.rows: list[EventRow] = []
         self.start = self.position = journal.event_range()[0] if self.place is None else first_event(journal, self.place[0])
-        """The offsets where reading began, and where it continues."""
+        """The offsets where reading started, and where it continues."""
         self.read_to = 0
         """The time of the last event that was read."""
         self._is_from_start = False
@@ -255,7 +255,7 @@ class LifeReader:
                     found = rows(first, event, stream_of)
                     self.rows += [row for row in found if row.message_offset == offset and row.stream == stream]
             elif isinstance(event, events.Attempted) and self._found_by_router(first, event, stream_of):
-                return  # it begins before this
+                return  # the message is older than this
         if not self.rows and self.is_complete and self.start > earliest and not self._is_from_start:
             # The clock was set back since, so its events are before those of its time.
             self._is_from_start, self.start, self.position = True, earliest, earliest

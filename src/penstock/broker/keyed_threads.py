@@ -1,6 +1,6 @@
-"""Threads for code that users wrote: the calls of one key run one at a time, so that a slow one delays only its own key.
+"""Threads for user code: the calls of one key run one at a time, so that a slow call delays only its own key.
 
-Every broker has some, and few use them: what they need is loaded, and the threads are made, at the first call.
+Every broker has an instance, and few use it: imports are done and threads are created at the first call.
 """
 # ruff: noqa: PLC0415  # see above
 
@@ -58,10 +58,10 @@ class KeyedThreads:
         self._is_closed = False
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Call]] = {}
-        """By key, what waits while another call of the key runs."""
+        """By key, the calls that wait while another call of the key runs."""
 
     def start(self, key: Hashable, work: Callable[[], None], refuse: Callable[[PenstockError], None]) -> Call:
-        """Have `work` called when the earlier calls of its key have returned."""
+        """Call `work` when the earlier calls of its key have returned."""
         call = Call(self, key, work, refuse)
         with self._lock:
             waiting = self._waiting.get(key)
@@ -77,27 +77,27 @@ class KeyedThreads:
         return key in self._waiting
 
     def remove(self, key: Hashable, call: Call) -> bool:
-        """Forget a call that waits for its turn; False when it runs or has run."""
+        """Forget a call that waits for its turn; False if it is running or has run."""
         with self._lock, suppress(KeyError, ValueError):
             self._waiting[key].remove(call)
             return True
         return False
 
     async def run(self, key: Hashable, max_wait: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns. ResourceExhausted when its turn does not come within `max_wait` seconds.
+        """The result of the function. ResourceExhausted if its turn does not come within `max_wait` seconds.
 
-        A caller that is cancelled leaves at once; the next call of the key runs when the function has returned.
+        A cancelled caller returns at once; the next call of the key runs when the function has returned.
         """
         import asyncio
         from concurrent.futures import Future
 
         future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # a caller that leaves must not keep the outcome from being set
+        future.set_running_or_notify_cancel()  # a cancelled caller must not prevent setting the result
 
         def work() -> None:
             try:
                 future.set_result(function(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001  # it is the caller's
+            except BaseException as error:  # noqa: BLE001  # it is passed to the caller
                 future.set_exception(error)
 
         call = self.start(key, work, future.set_exception)
@@ -107,10 +107,10 @@ class KeyedThreads:
         finally:
             if timer is not None:
                 timer.cancel()
-            call.give_up()  # does something only for a caller that was cancelled
+            call.give_up()  # has an effect only if the caller was cancelled
 
     def close(self) -> None:
-        """Refuse what waits and what comes; what runs finishes by itself."""
+        """Refuse waiting and new calls; running calls finish by themselves."""
         with self._lock:
             self._is_closed = True
             pool = self._pool

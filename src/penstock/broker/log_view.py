@@ -72,7 +72,7 @@ class LogView(Protocol):
         """The names for the numbers in the event log."""
 
     def sync(self) -> None:
-        """Return when what has happened until now can be read, as far as that can be asked for."""
+        """Return when everything that has happened until now can be read, if the log can wait for that."""
 
 
 class BrokerLog:

@@ -1,4 +1,4 @@
-"""What exists in a broker, for other packages: every function takes the lock itself and returns values that do not change.
+"""Queries for what exists in a broker, for other packages: every function takes the lock itself and returns immutable values.
 
 They do not process due work first, so that an event loop can call them: if that matters, call `Broker.catch_up` or
 `AsyncBroker.advance` before.

@@ -1,4 +1,4 @@
-"""Redriving dead letters for programs that may be cut off: what is requeued, and the document that says so, are one commit."""
+"""Redriving dead letters for programs that may be interrupted: requeued messages and the document about them are one commit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.ids import parse_message_id
 
 
 class Letter(NamedTuple):
-    """A message, and when it became the dead letter that is meant."""
+    """A message, and the time of its death, which identifies the dead letter."""
 
     message_id: str
     died_at: int
 
 
 class Place(NamedTuple):
-    """Where a letter is."""
+    """The place of a letter in its stream."""
 
     offset: int
     publish_at: int
@@ -27,14 +27,14 @@ class Place(NamedTuple):
 
 
 def number_of(broker: Broker, find: Find, name: str) -> tuple[int, int]:
-    """The numbers of a work queue or subscription and of its stream. NotFound if there is none of that name."""
+    """The numbers of a work queue or subscription and of its stream. NotFound if there is none with this name."""
     with broker.lock:
         queue = find(broker.catalog, name)
         return queue.number, queue.stream
 
 
 def places(letters: Sequence[Letter], stream: int) -> list[Place]:
-    """Where letters are in a stream; InvalidArgument unless they are messages of it, in the order of their offsets."""
+    """The places of letters in a stream; InvalidArgument unless they are messages of it, in the order of their offsets."""
     found: list[Place] = []
     for letter in letters:
         place = parse_message_id(letter.message_id)
@@ -47,9 +47,9 @@ def places(letters: Sequence[Letter], stream: int) -> list[Place]:
 
 
 def redrive(broker: Broker, number: int, chosen: Sequence[Place], note: Callable[[int], tuple[str, bytes]]) -> int:
-    """Requeue those that are still the dead letters that are meant, and keep the document that `note` makes of their number.
+    """Requeue the chosen messages that are still the same dead letters, and store the document that `note` makes of their number.
 
-    Returns their number when all of it is durable. A letter that was redriven, removed or died again meanwhile is left alone.
+    Returns their number once all of it is durable. Letters that were redriven, removed or died again meanwhile are left out.
     """
     with broker.present() as now:
         broker.check_healthy()
@@ -62,7 +62,7 @@ def redrive(broker: Broker, number: int, chosen: Sequence[Place], note: Callable
             entry = queue.dead.get(offset)
             if queue.policy.dead_letter_topic is None:
                 is_meant = entry is not None and entry.at == died_at
-            else:  # it keeps no list: what is not waiting or leased has left it
+            else:  # it keeps no list: a message that neither waits nor is leased has left it
                 is_meant = died_at >= queue.description.created_at
             message = broker.message(stream, offset) if is_meant else None
             if message is not None and message.publish_at == publish_at and not queue.is_unsettled(offset, message):

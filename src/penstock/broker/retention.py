@@ -1,4 +1,4 @@
-"""Retention: what leaves the log, and when.
+"""Retention: which messages and events leave the log, and when.
 
 A chunk of messages leaves the log when it is older than the retention of its stream and no queue holds any of its messages, as
 unsettled or as a dead letter. The log of a deleted stream is removed at once. Events leave when they are older than the longest
@@ -47,7 +47,7 @@ class Retention:
         self.due_at = 0
         """The time of the next check; now, if the clock was set back."""
         self._warn_at = 0
-        """When the warning about cursors that look abandoned is repeated."""
+        """When to repeat the warning about cursors that seem abandoned."""
         self._large: dict[Stream, tuple[int, int]] = {}
         """In memory: streams over the bound, with the bytes settled at the last check, and the latest time of the next check."""
 
@@ -71,7 +71,7 @@ class Retention:
         return not self.due_at - INTERVAL <= now < self.due_at
 
     def _warn(self, now: int) -> None:
-        """Warn once a day of abandoned cursors: the log grows until they are deleted."""
+        """Warn once a day about abandoned cursors: the log grows until they are deleted."""
         if now < self._warn_at:
             return
         self._warn_at = now + DAY
@@ -176,7 +176,7 @@ def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]
 
 
 def _kept(stream: Stream, snapshots: Iterable[Position]) -> Ranges:
-    """Every offset that a snapshot with a time to live may bring back; one without lives on what the log has."""
+    """Every offset that a snapshot with a time to live may need; a snapshot without one uses what the log still has."""
     spans = [(taken.unsettled, taken.high) for taken in snapshots if taken.stream == stream.number and taken.expires_at]
     return [span for unsettled, high in spans for span in [*unsettled, (high, stream.next_offset)] if span[0] < span[1]]
 
@@ -194,5 +194,5 @@ def return_freed_memory() -> None:
     """
     import ctypes  # noqa: PLC0415  # few processes free so much
 
-    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be opened
+    with suppress(OSError, AttributeError, TypeError):  # a different C library, or none that can be opened
         ctypes.CDLL(None).malloc_trim(0)

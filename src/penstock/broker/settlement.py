@@ -53,7 +53,7 @@ def new_deadline(span: int) -> Settlement:
 def dead_letter(reason: str, error: str | None, attempts: int | None = None) -> Settlement:
     """Move to the dead letters without another attempt, for a reason that the consumer gives.
 
-    `attempts`: how often the consumer tried the message, if that is not the number of deliveries.
+    `attempts`: how many times the consumer tried the message, if that is not the number of deliveries.
     """
     return lambda queue, leases, now: queue.dead_letter_leased(leases, now, reason=reason, error=error, attempts=attempts)
 

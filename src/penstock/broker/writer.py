@@ -33,7 +33,7 @@ FLUSH_INTERVAL = 50_000
 RETRY_INTERVAL = 250_000
 MAX_WINDOW = 2_000
 MIN_GROUP_MESSAGES = 250
-"""With this many messages the writer commits without waiting for more, which would only keep the disk idle."""
+"""With this many messages the writer commits without waiting for more: that would only keep the disk idle."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 DROPPED = f"{0:030x}"
 """The id of a message that a transform dropped."""
@@ -71,7 +71,7 @@ class Placement(msgspec.Struct, gc=False):
 class Ticket:
     """A publish, or, without a batch, a request to write everything so far to disk.
 
-    Its creator waits for it, or gives `done`, which the writer calls: it must return at once and must not fail. A `mark` is a
+    Its creator waits for it, or passes `done`, which the writer calls: it must return at once and must not fail. A `mark` is a
     document that is stored in the same commit as the messages: the publisher's progress.
     """
 

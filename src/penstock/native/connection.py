@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             self._refuse(call, error)
             if self._operations is None:
                 self._transport.close()
-        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+        except Exception as error:  # noqa: BLE001  # the top of the service: after any error the client gets an answer
             self._fail(call, error)
 
     def _greet(self, hello: Hello) -> None:
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
             return
         record = TakenRecord()
         task = self._loop.create_task(self._finish(request.call, work), context=record.context())
-        if waits:  # which is no load: other frames of the client are still read
+        if waits:  # waiting is no load: other frames of the client are still read
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
         else:
@@ -428,7 +428,7 @@ class Connection(asyncio.Protocol):
             self._write(frames.done(call, await work))
         except PenstockError as error:
             self._refuse(call, error)
-        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+        except Exception as error:  # noqa: BLE001  # the top of the service: after any error the client gets an answer
             self._fail(call, error)
 
     def _refuse(self, call: int, error: PenstockError) -> None:

@@ -59,7 +59,7 @@ class NativeServer:
         self._place: NativeEndpoint | None = None
 
     def protocol(self) -> asyncio.Protocol:
-        """What serves one more connection."""
+        """The protocol for one more connection."""
         return Connection(self)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -93,7 +93,7 @@ class NativeServer:
         await asyncio.sleep(0)  # transports are closed in the next iteration of the loop
 
     def routes(self) -> list[Route]:
-        """The route by which clients of the HTTP port find this one."""
+        """The route by which clients of the HTTP port find this port."""
         return [discovery_route(lambda: self._place)]
 
     def collect(self) -> Iterator[Sample]:
@@ -104,7 +104,7 @@ class NativeServer:
 
 
 class NativeEndpoint(msgspec.Struct, omit_defaults=True):
-    """Where the native protocol is spoken, on the same host; of a node, also which one owns the log, under which epoch."""
+    """The native port, on the same host; for a node, also which node owns the log, and the epoch."""
 
     port: int
     version: int

@@ -11,7 +11,7 @@
 
 A subscription is a queue fed by a topic; a work queue is fed directly. *Waiting* is one of: ready (deliverable now, see `ready`),
 in the lane of its key (see `ordering`), or delayed until an instant. Every command takes `now`, changes the state and returns
-the events that say what changed; an instant is over when `now >= instant`.
+the events that record the changes; an instant is over when `now >= instant`.
 
 The messages themselves are in the stream's `pages`. If one is needed and not resident, the command stops before it and sets its
 offset in `absent`: the shell reads it from the log and calls again.
@@ -298,7 +298,7 @@ class Queue(QueueState):
     ) -> Outcome:
         """Make dead letters of live leases without another attempt, for a reason that the consumer gives.
 
-        `attempts`: how often the consumer tried each message, if that is not the number of deliveries.
+        `attempts`: how many times the consumer tried each message, if that is not the number of deliveries.
         """
         outcome = Outcome()
         for lease in leases:

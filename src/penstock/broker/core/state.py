@@ -259,7 +259,7 @@ class QueueState:
         return self._leases.get(offset) is not None or self._waiting.holds(offset, self._key(message))
 
     def attempts(self, offset: int) -> int:
-        """How often a waiting message was delivered."""
+        """How many times a waiting message was delivered."""
         trace = self._traces.get(offset)
         return trace.attempts if trace is not None else 0
 

@@ -1,5 +1,5 @@
-"""The HTTP shell: one port, one table of routes that is both what is served and what is documented.
+"""The HTTP shell: one port and one table of routes, which is both served and documented.
 
-An API gives `Route`s; everything around a handler (authentication, limits, deadlines, the form of errors) is here.
-`client/` sends requests, and loads nothing of this.
+An API supplies `Route`s; everything around a handler (authentication, limits, deadlines, the format of errors) is here.
+`client/` sends requests, and imports nothing from the server part.
 """

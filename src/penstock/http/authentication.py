@@ -1,4 +1,4 @@
-"""Who may come in: what the shell needs of authentication and rate limits, and how a secret is found in a request."""
+"""Authentication and rate limits as the shell uses them, and how a secret is found in a request."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unauthenticated
 
 NO_PRINCIPAL = Principal(token_id="", project=None, verbs=frozenset())
-"""The caller of an open route, who may do nothing that an API asks about."""
+"""The caller of an open route. It has no permissions."""
 ASK_AGAIN = SECOND
-"""How long somebody who was let in may stay before they are looked at again."""
+"""How often the token of an open stream or socket is checked again."""
 
 
 class Gate(Protocol):
     """Authenticates callers, and limits how often they may call. Called on the event loop, so it must not wait."""
 
     is_open: bool
-    """Whether everyone may come in as often as they like, so that nobody need be asked."""
+    """Whether every caller is let in without limits, so that no check is needed."""
 
     def authenticate(self, secret: str | None) -> Principal:
-        """The principal of this secret, or of a call without one; Unauthenticated when nobody may."""
+        """The principal of this secret, or of a call without one; Unauthenticated if it is not let in."""
 
     def wait_seconds(self, principal: Principal | None, address: str) -> float:
-        """Take a permit and return 0, or say when to come back. `principal` is None if the caller could not be authenticated."""
+        """Take a permit and return 0, or return the seconds to wait. `principal` is None if the caller is not authenticated."""
 
 
 class TokenGate:
-    """Lets in who has a token of a keyring (everyone, without one), as often as the rates allow (always, without them)."""
+    """Lets in callers with a token of the keyring, within the rates. Without a keyring all, without rates any number of times."""
 
     def __init__(self, keyring: Keyring | None = None, rates: ClientRates | None = None, clock: Clock | None = None) -> None:
         self._keyring = keyring
@@ -44,7 +44,7 @@ class TokenGate:
         return ANYONE if self._keyring is None else self._keyring.authenticate(secret, self._clock.now())
 
     def wait_seconds(self, principal: Principal | None, address: str) -> float:
-        """How long a client has to wait: one is known by its token, and without one by its address."""
+        """How long a client has to wait. Clients are counted by their token, or by their address if they have none."""
         if self._rates is None:
             return 0.0
         client = f"token {principal.token_id}" if principal is not None and principal.token_id else f"address {address}"
@@ -52,7 +52,7 @@ class TokenGate:
 
 
 def needs_token(gate: Gate | None) -> bool:
-    """Whether nobody comes in without a token."""
+    """Whether calls without a token are refused."""
     if gate is None:
         return False
     try:
@@ -63,7 +63,7 @@ def needs_token(gate: Gate | None) -> bool:
 
 
 class Admission:
-    """Somebody who was let in and stays, on a stream or a socket: their token may be revoked, or expire."""
+    """A caller that stays, on a stream or a socket: its token may be revoked or expire meanwhile."""
 
     __slots__ = ("_asked_at", "_gate", "_secret")
 
@@ -73,7 +73,7 @@ class Admission:
         self._asked_at = monotonic()
 
     def check(self) -> None:
-        """Raise what the gate raises for their secret now. It is asked once a second at most, so this costs next to nothing."""
+        """Raise what the gate raises for the secret now. The gate is called at most once a second, so this is cheap."""
         if self._gate is not None and monotonic() - self._asked_at >= ASK_AGAIN:
             self._gate.authenticate(self._secret)
             self._asked_at = monotonic()
@@ -91,7 +91,7 @@ def secret_of(headers: Mapping[str, str]) -> str | None:
             return rest
         case "basic" if rest:
             return _basic(rest)
-    # The value itself may be a token sent without its scheme: it is not repeated in the error.
+    # The value may be a token that was sent without a scheme, so the error does not repeat it.
     raise Unauthenticated("the Authorization header is not `Bearer TOKEN` or `Basic …`")
 
 

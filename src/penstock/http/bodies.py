@@ -1,11 +1,11 @@
-"""Request bodies: how much memory all of them take together, and how compressed ones are unpacked.
+"""Request bodies: a limit for the memory of all of them together, and the decompression of compressed ones.
 
-A body takes its share as it grows, so a length that is only announced costs nothing. Without room a body waits its turn. The
-first of those that wait is the *favourite* and may grow beyond the shared room, by one body at most: so there is always one that
-can become complete. The first `FREE_BYTES` of a body are not counted, so that large bodies never keep small ones waiting.
+A body takes its share as it grows, so a length that is only announced costs nothing. If there is no room, a body waits. The
+first of the waiting bodies is the *favourite*: it may exceed the shared room, by one body at most, so there is always one body
+that can be completed. The first `FREE_BYTES` of a body are not counted, so that large bodies never delay small ones.
 
-A few kilobytes may unpack to gigabytes. So nothing is unpacked before the caller is known and a handler reads the body, and each
-step costs a fraction of a millisecond. The reader decides after each step whether the body has become too large.
+A few kilobytes may decompress to gigabytes. So nothing is decompressed before the caller is authenticated and a handler reads
+the body, and each step takes a fraction of a millisecond. The reader checks after each step whether the body is too large.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from penstock.http.refusal import Refusal, retry_after
 
 FREE_BYTES = 16 * 1024
 MAX_WAITING = 256
-"""What arrived of a body that waits is in the buffers of its connection. Beyond this number a body is refused at once."""
+"""Bodies that wait for room, with their data in the buffers of their connections. A further one is refused at once."""
 
 CODINGS = ("gzip", "deflate")
 STEP_BYTES = 64 * 1024
-"""The most that one step unpacks."""
+"""The maximum that one step decompresses."""
 MAX_MEMBERS = 1024
-"""How many gzip files one body may be made of: each one costs something, even an empty one."""
-_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers for what is around the compressed data
-_DEFLATE = 8  # the method in the first byte of what zlib wrapped
+"""The maximum number of gzip members of one body: each has a cost, even an empty one."""
+_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers for the format around the compressed data
+_DEFLATE = 8  # the method in the first byte of the zlib format
 
 
 class BodyBudget:
-    """The room that all bodies share: `max_bodies_bytes`, of which one body's size is kept for the favourite."""
+    """The room that all bodies share: `max_bodies_bytes`, of which the size of one body is reserved for the favourite."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
@@ -42,7 +42,7 @@ class BodyBudget:
         self._shared = max(limits.max_bodies_bytes - limits.max_request_bytes, 0)
         self._favourite: BodyShare | None = None
         self._favour = 0
-        """What the favourite took beyond the shared room."""
+        """Bytes that the favourite took beyond the shared room."""
         self._waiting: deque[tuple[BodyShare, int, asyncio.Future[None]]] = deque()
 
     @property
@@ -50,7 +50,7 @@ class BodyBudget:
         return bool(self._waiting)
 
     async def take(self, share: BodyShare, size: int) -> None:
-        """Let a body hold `size` bytes more; 503 if there is no room for too long."""
+        """Let a body hold `size` bytes more; 503 if there is no room within `body_wait_seconds`."""
         if (not self._waiting or share is self._favourite) and self._give(share, size):
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -98,7 +98,7 @@ class BodyBudget:
 
 
 class BodyShare:
-    """What one body holds of the budget."""
+    """One body's share of the budget."""
 
     __slots__ = ("_budget", "_seen", "_seen_at", "held", "is_waiting")
 
@@ -115,11 +115,11 @@ class BodyShare:
             await self._budget.take(self, wanted)
 
     def release(self) -> None:
-        """Hold nothing any more. May be called again."""
+        """Return the share to the budget. It may be called more than once."""
         self._budget.release(self)
 
     def is_stalled(self, now: float) -> bool:
-        """Whether others wait for room while this body hardly grows. Ask in rounds, while it is incomplete."""
+        """Whether others wait for room while this body hardly grows. Call it regularly while the body is incomplete."""
         limits, elapsed = self._budget.limits, now - self._seen_at
         if self.is_waiting or self.held - self._seen >= limits.min_body_rate * max(elapsed, 1.0):
             self._seen, self._seen_at = self.held, now
@@ -139,7 +139,7 @@ def _no_room() -> Refusal:
 
 
 class Unpacker:
-    """One body with a Content-Encoding of `CODINGS`. Feed what arrives to `steps`, and call `finish` at its end."""
+    """Decompresses one body with a Content-Encoding of `CODINGS`. Pass the data to `steps`, and call `finish` at its end."""
 
     def __init__(self, coding: str) -> None:
         if coding not in CODINGS:
@@ -156,7 +156,7 @@ class Unpacker:
         self._members = 0
 
     def steps(self, data: bytes) -> Iterator[bytes]:
-        """Unpack what arrived: at most STEP_BYTES, or nothing, for each step of the iterator."""
+        """Decompress data: each step of the iterator yields at most STEP_BYTES, or nothing."""
         has_more = bool(data)
         while has_more:
             inflater = self._inflater or self._next_member(data)
@@ -173,7 +173,7 @@ class Unpacker:
             yield piece
 
     def finish(self) -> None:
-        """Refuse a body that ended too early."""
+        """Raise if the body ended too early."""
         if self._inflater is not None:
             raise web.RequestPayloadError("the compressed body is cut short")
 
@@ -183,5 +183,5 @@ class Unpacker:
             raise web.RequestPayloadError("the compressed body has too many parts")
         if self._is_gzip:
             return zlib.decompressobj(_GZIP)
-        # Some clients leave out what the standard wants around deflated data.
+        # Some clients leave out the zlib format that the standard requires around deflated data.
         return zlib.decompressobj(_ZLIB if data[0] & 0xF == _DEFLATE else _RAW)

@@ -1,7 +1,7 @@
-"""One connection, and the watch that cuts those that are too slow.
+"""One connection, and the watch that cuts slow connections.
 
-Instead of timers for every request, one round a second looks at every connection: a head that does not end, a body that
-trickles, an answer that nobody reads. So a request costs two stores here, and a slow client at most a second too much.
+Instead of timers for every request, one round a second checks every connection for a head that does not end, a body that is too
+slow, and an answer that is not read. So a request costs two assignments here, and a slow client stays at most a second too long.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ ROUND_SECONDS = 1.0
 
 
 class Takeover(Protocol):
-    """What serves connections of this port that do not speak HTTP/1.1."""
+    """Serves connections of this port that do not speak HTTP/1.1."""
 
     is_lasting: bool
-    """Whether it may take over later, too, when another request begins."""
+    """Whether it may also take over later, when another request begins."""
 
     def wants(self, data: bytes) -> bool | None:
-        """Whether a connection that begins with `data` belongs to it; None while that is not known."""
+        """Whether it serves a connection that begins with `data`; None while that is not known."""
 
     def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
-        """Serve a connection on which `data` has come so far; `on_end` is called once, when it has ended."""
+        """Serve a connection from which `data` was read so far; `on_end` is called once, when the connection has ended."""
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's connection, with what the watch has to know."""
+    """aiohttp's connection, with the state that the watch needs."""
 
     __slots__ = (
         "is_heard",
@@ -65,19 +65,19 @@ class Connection(web.RequestHandler):
         self.traffic = traffic
         self.takeovers = takeovers
         self.lasting = [one for one in takeovers if one.is_lasting]
-        """Where it may go instead; none as soon as it is known to speak HTTP/1.1."""
+        """The takeovers that are still possible when another request begins."""
         self.opening = b""
-        """What has come while it may still belong to one of them."""
+        """The data read while a takeover is still possible."""
         self.request: Request | None = None
         """The request that runs; None between requests."""
         self.since: float | None = loop.time()
-        """When the request, or else the head that is arriving, began; None while nothing arrives."""
+        """When the request, or the head that is arriving, began; None while nothing arrives."""
         self.stuck_bytes = 0
         self.stuck_since = 0.0
         self.is_minded = False
-        """Whether whoever serves it looks after a client that does not read, so that the watch need not."""
+        """Whether the handler itself watches for a client that does not read, so that the watch need not."""
         self.is_heard = False
-        """Set by whatever comes; for whoever minds it to look at, and to take back."""
+        """Set when data arrives. A handler that sets `is_minded` reads it and resets it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.traffic.open += 1
@@ -88,7 +88,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note when a head begins, and continue."""
+        """Record when a head begins, offer the connection to the takeovers, or pass the data on."""
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
@@ -106,10 +106,10 @@ class Connection(web.RequestHandler):
         super().data_received(data)
 
     def _hand_over(self, takeover: Takeover, data: bytes) -> None:
-        """It belongs to another from now on, and counts until it ends."""
+        """Pass the connection to a takeover. It still counts as open until it ends."""
         transport, traffic = self.transport, self.traffic
-        assert transport is not None, "something came on it"
-        self.transport = None  # which aiohttp would close
+        assert transport is not None, "data arrived on it"
+        self.transport = None  # aiohttp would close it
         super().connection_lost(None)
 
         def end() -> None:
@@ -128,7 +128,7 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is not HTTP, or not within the limits of a head. What was sent is neither shown nor logged."""
+        """Answer a request that is not HTTP, or whose head is too large. Its content is neither shown nor logged."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has started already")
         if status >= 500 and isinstance(exc, Exception):
@@ -145,10 +145,10 @@ class Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Log what aiohttp could not handle, as the shell logs its errors: where it happened, without its text."""
+        """Log an error that aiohttp could not handle as the shell logs errors: with the place in the code, without its text."""
         error = kw.get("exc_info")
         if isinstance(error, web.RequestPayloadError):
-            log.debug("a body that cannot be read came to its end")
+            log.debug("a malformed body has ended")
         elif isinstance(error, BaseException):
             log.error("a connection failed with %s at\n%s", type(error).__name__, code_location(error))
         else:
@@ -156,7 +156,7 @@ class Connection(web.RequestHandler):
 
 
 class RefusedConnection(asyncio.Protocol):
-    """A connection beyond the limit: closed before a byte is read."""
+    """A connection beyond the limit. It is closed before a byte is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):

@@ -12,11 +12,11 @@ import msgspec
 from penstock.errors import InvalidArgument
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises. A ValidationError is a DecodeError: JSON, and not what was expected."""
+"""The errors of decoding. A ValidationError is a DecodeError too: valid JSON of an unexpected shape."""
 MAX_SHOWN = 100
-"""How much of a client's own word an error shows."""
+"""How many characters of a client's text an error shows."""
 MAX_NEAR = 64
-"""Names are shorter: for a longer word none is near, and to look for one would take time that grows with the word."""
+"""The longest word for which a similar name is suggested. Names are shorter, and the search takes longer for longer words."""
 _PLACE = " - at `"
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN = "Object contains unknown field `"
@@ -27,7 +27,7 @@ def explain(
     fields: type[msgspec.Struct] | None = None,
     nested: Mapping[str, type[msgspec.Struct]] = MappingProxyType({}),
 ) -> InvalidArgument:
-    """An error of decoding, as the sentence that names the field, with the nearest name for one that is not known.
+    """An error of decoding, as a sentence that names the field, with the most similar name for an unknown field.
 
     `nested` has the types of fields that are objects themselves, by the names of the fields.
     """
@@ -35,7 +35,7 @@ def explain(
         return InvalidArgument("the body is nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
         return InvalidArgument(f"the body is not JSON: {error}")
-    # The text may hold words of the client, as long as its request. So it is cut, and no pattern looks at more than the rest.
+    # The text may contain words of the client, as long as its request. So it is cut before it is matched with patterns.
     text = str(error)
     problem, _, where = text.rpartition(_PLACE) if _PLACE in text else (text, "", "")
     problem, where = problem[: 2 * MAX_SHOWN], where[:MAX_SHOWN].removeprefix("key in ").removeprefix("$").removesuffix("`")
@@ -51,12 +51,12 @@ def explain(
 
 
 def instead(word: str, known: Collection[str]) -> str | None:
-    """What to write instead of a word that is not known."""
+    """A hint for an unknown word: the most similar known word, or all of them."""
     near = difflib.get_close_matches(word, known, 1) if len(word) <= MAX_NEAR else []
     return f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}" if known else None
 
 
 def _fields_at(where: str, fields: type[msgspec.Struct] | None, nested: Mapping[str, type[msgspec.Struct]]) -> tuple[str, ...]:
-    """The names that a field may have at a place of the payload."""
+    """The names of the fields at this place of the payload."""
     kind = nested.get(where.rpartition(".")[2].partition("[")[0]) if where else fields
     return kind.__struct_fields__ if kind is not None else ()

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a table of routes: made from what is served, so nothing can be served and not be in it."""
+"""The OpenAPI document of a table of routes. It is generated from the served table, so no served route is missing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SECURITY_SCHEMES = {
 
 
 def openapi(table: RouteTable, *, title: str, version: str, description: str = "", is_secured: bool = True) -> dict[str, Any]:
-    """OpenAPI 3.1 of every route of a table. `is_secured`: whether routes that are not open want a token."""
+    """The OpenAPI 3.1 document of all routes of a table. `is_secured`: whether routes that are not open require a token."""
     types = [schema for route in table for schema in _schemas(route) if not isinstance(schema, Mapping)]
     found, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
-    described = dict(zip(map(repr, types), found, strict=True))  # not all types can be hashed; equal ones have one repr
+    described = dict(zip(map(repr, types), found, strict=True))  # not all types are hashable; equal ones have the same repr
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
         entry = _operation(route, described)
@@ -68,14 +68,14 @@ def _operation(route: Route, described: Mapping[str, Any]) -> dict[str, Any]:
         entry["requestBody"] = {"description": body.description, "required": body.required, "content": content}
     entry["responses"] = _responses(operation, described)
     entry["responses"]["default"] = {
-        "description": "An error: the status says which, the body why.",
+        "description": "An error: the status is its kind, the body explains it.",
         "content": _content(route.errors.schema, JSON, None, described),
     }
     return entry
 
 
 def _parameters(route: Route) -> list[Parameter]:
-    """Those that are described, and strings for those of the path that are not."""
+    """The described parameters, and strings for path parameters without a description."""
     known = {parameter.name for parameter in route.operation.parameters if parameter.where == "path"}
     return [*(Parameter(name, "", str, "path") for name in route.parameters if name not in known), *route.operation.parameters]
 

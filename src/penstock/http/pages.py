@@ -1,4 +1,4 @@
-"""The pages for people: `/` says how to begin, `/docs` shows `/openapi.json`. No network but this server is needed."""
+"""The pages for people: `/` is the start page, `/docs` shows `/openapi.json`. They load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.http.routes import Handler, Operation, Reply, Route, RouteTable
 PACKAGE = "penstock.http"
 TITLE = "Penstock"
 ABOUT = (
-    "Messages published once, safe on disk before the publisher hears ok, then pulled, queued, replayed and explained. "
-    "This document is made from the table of routes that this server serves."
+    "A durable message broker: messages are on disk before a publish returns, and can be pulled, queued, replayed and traced. "
+    "This document is generated from the routes that this server serves."
 )
 TRY = (
     "curl -s {origin}/health",
@@ -31,7 +31,7 @@ _HTML = {"type": "string"}
 
 
 class LandingPage(msgspec.Struct):
-    """Where to go from here."""
+    """Links and first commands."""
 
     service: str
     version: str
@@ -40,16 +40,16 @@ class LandingPage(msgspec.Struct):
 
 
 OPTIONAL = {"hub": "/hub", "asyncapi": "/asyncapi.json"}
-"""Links to what not every server has."""
+"""Links to pages that only some servers have."""
 
 
 def documented(
     routes: Iterable[Route], *, version: str, is_secured: bool, examples: Iterable[str] = TRY, home: Handler | None = None
 ) -> RouteTable:
-    """A table of these routes together with `/`, `/docs` and `/openapi.json`, which describe them all, themselves too.
+    """A table of these routes together with `/`, `/docs` and `/openapi.json`, which describe all of them.
 
-    `examples` are commands to show at `/`; `{origin}` in them becomes the server's own address. `home` answers browsers there;
-    without it they are sent to `/docs`.
+    `examples` are commands to show at `/`; `{origin}` in them is replaced by the server's address. `home` answers browsers
+    there; without it they are redirected to `/docs`.
     """
     shown = tuple(examples)
     docs, docs_policy = page(PACKAGE, "docs.html")
@@ -92,7 +92,7 @@ def documented(
                 "GET",
                 "/docs",
                 docs_page,
-                Operation("This API, to read and to try", "", tags, replies={200: Reply("A page.", _HTML, "text/html")}),
+                Operation("Browse and try this API", "", tags, replies={200: Reply("A page.", _HTML, "text/html")}),
                 is_open=True,
                 is_page=True,
             ),
@@ -111,7 +111,7 @@ def documented(
 
 
 def page(package: str, name: str) -> tuple[bytes, dict[str, str]]:
-    """A page that lies in a package, and headers that let it run its own scripts, in it or of this server, and nothing else."""
+    """A page of a package, and headers that allow only scripts and styles of the page itself and of this server."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     policy = [
         "default-src 'none'",

@@ -1,4 +1,4 @@
-"""The HTTP port itself: listen, limit connections, stop cleanly."""
+"""The HTTP port: listens, limits connections and stops cleanly."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ log = logging.getLogger("penstock.http")
 
 BACKLOG = 1024
 CANCEL_SECONDS = 0.25
-"""How long what is cancelled has to end, after the grace."""
+"""How long cancelled requests have to end, after `grace_seconds`."""
 
 
 class HttpServer:
-    """Serves routes on one port: HTTP, and WebSocket where a handler upgrades. Start once; stop is always safe.
+    """Serves routes on one port: HTTP, and WebSocket where a handler upgrades. Start it once; `stop` is always safe.
 
-    Without a `gate` everyone is let in. `origins` are the web origins (`https://app.example.com`, or `*`) whose pages may call,
-    `hosts` the names by which the server may be called beside addresses and localhost; they matter where no token is needed.
-    Connections that speak HTTP/2 go to `relay`, those that begin otherwise to `takeovers`.
+    Without a `gate` every caller is let in. `origins` are the web origins whose pages may call, such as `https://app.example.com`,
+    or `*`. `hosts` are the names under which the server may be called, beside addresses and localhost; they are checked if no
+    token is needed. Connections that speak HTTP/2 go to `relay`, those with other protocols to `takeovers`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class HttpServer:
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set from the beginning of `stop`."""
+        """Set when `stop` begins."""
         return self._shell.stopping
 
     @property
@@ -71,11 +71,11 @@ class HttpServer:
         return self._shell.bodies
 
     def protocol(self) -> asyncio.Protocol:
-        """What serves one more connection, which came by another way. Call it after `start`."""
+        """A protocol that serves one more connection, accepted elsewhere. Call it after `start`."""
         return self._make()
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Listen, and return the port: the one that was given, or the one that was found for 0."""
+        """Listen, and return the port: the given one, or a free one for 0."""
         loop, limits = asyncio.get_running_loop(), self.limits
         server = web.Server(self._shell.handle, request_factory=self._request, handler_cancellation=True, loop=loop)
 
@@ -95,7 +95,7 @@ class HttpServer:
                 max_headers=limits.max_fields,
                 lingering_time=min(limits.head_seconds / 2, 5.0),
                 access_log=None,
-                auto_decompress=False,  # it would unpack on arrival, before anybody has asked who sends it
+                auto_decompress=False,  # it would decompress on arrival, before the caller is authenticated
                 logger=log,
             )
 
@@ -113,11 +113,11 @@ class HttpServer:
         return bound
 
     async def stop(self, grace_seconds: float = 10.0) -> None:
-        """Accept nothing more, finish what runs within the grace, close WebSockets with 1001, cancel the rest."""
+        """Accept nothing more, close WebSockets with 1001, wait up to `grace_seconds` for running requests, cancel the rest."""
         server, self._server = self._server, None
         if server is None or self._listener is None or self._watch is None:
             if self.stopping.is_set():
-                await self._stopped.wait()  # another call is at it
+                await self._stopped.wait()  # another call of `stop` is running
             return
         self.stopping.set()
         self._listener.close()

@@ -1,7 +1,7 @@
-"""Errors on their way to the client: one table from Penstock's errors to HTTP, and the body that each API gives them.
+"""How errors become responses: one table from Penstock's errors to HTTP, and the error body of each API.
 
-The status follows Google's table for JSON APIs, with one exception: a closed broker is a server that stops, so it is 503 and
-not the caller's fault. Nothing that is not a `PenstockError` shows its text: it may hold anything.
+The status follows Google's table for JSON APIs, with one exception: a closed broker means that the server stops, so it is 503,
+not an error of the caller. Only a `PenstockError` shows its text: the text of other errors may contain anything.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ STATUS: dict[int, tuple[int, str]] = {
     15: (500, "DATA_LOSS"),
     16: (401, "UNAUTHENTICATED"),
 }
-"""gRPC's number to the HTTP status and the word that Google's JSON errors give it."""
+"""The HTTP status and the word of Google's JSON errors, by gRPC's number."""
 
 _WORD_OF_STATUS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 500: "INTERNAL", 503: "UNAVAILABLE"}
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="penstock"'}
 
 
 class Refusal(Exception):
-    """An answer that is not what was asked for. An API may raise one where no Penstock error says it (415, 507 …)."""
+    """An error response. An API may raise one where no Penstock error fits (415, 507 …)."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Refusal(Exception):
         self.word = word or _WORD_OF_STATUS.get(status) or _phrase(status).upper().replace(" ", "_").replace("-", "_")
         self.headers = dict(headers or {})
         self.closes = closes
-        """Whether the connection ends with it, as it must when the rest of the body is not going to be read."""
+        """Whether the connection is closed after it, as it must be if the rest of the body will not be read."""
 
 
 def refusal_of(error: Exception) -> Refusal:
@@ -91,19 +91,19 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def code_location(error: BaseException) -> str:
-    """Where an error happened, for the log. That is code; its text may hold a payload or a token, so it is left out."""
+    """Where in the code an error happened, for the log. Its text is left out: it may contain a payload or a token."""
     return "".join(traceback.format_tb(error.__traceback__))
 
 
 def too_large(limit: int | None = None) -> Refusal:
-    """413, after which the connection ends."""
+    """413; the connection is closed after it."""
     message = "the body is larger than this server accepts" + (f", at most {limit} bytes" if limit is not None else "")
     hint = "send smaller batches, or raise the server's max_request_bytes"
     return Refusal(413, message, reason="request_too_large", hint=hint, closes=True)
 
 
 def retry_after(seconds: float) -> str:
-    """The value of a Retry-After header: whole seconds, never too early."""
+    """The value of a Retry-After header: whole seconds, rounded up."""
     return str(max(math.ceil(seconds), 1))
 
 
@@ -120,14 +120,14 @@ def _text(error: web.HTTPException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """How an API writes its errors: `render` makes the response, `schema` (a Struct or a JSON Schema) describes its body."""
+    """The error format of an API: `render` makes the response, `schema` (a Struct or a JSON Schema) describes its body."""
 
     render: Callable[[Refusal], web.Response]
     schema: type[msgspec.Struct] | Mapping[str, Any]
 
 
 class ErrorDetail(msgspec.Struct, omit_defaults=True):
-    """What went wrong: the HTTP status, a sentence, Google's word for it, a stable word for programs, and what to do."""
+    """An error: the HTTP status, a sentence, Google's word for it, a stable word for programs, and a hint."""
 
     code: int
     message: str
@@ -137,7 +137,7 @@ class ErrorDetail(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorEnvelope(msgspec.Struct):
-    """An error as Google's JSON APIs write it."""
+    """An error in the format of Google's JSON APIs."""
 
     error: ErrorDetail
 

@@ -1,4 +1,4 @@
-"""A request as a handler gets it, and the answers it may give."""
+"""The request that a handler gets, and helpers for its answers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from penstock.http.refusal import Refusal, too_large
 
 HEARTBEAT_SECONDS = 30.0
 SERVER_NAME = "penstock"
-"""The header Server of every answer."""
+"""The Server header of every answer."""
 WEBSOCKET_VERSION = "13"
 _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""What RFC 6455 adds to the key of a handshake."""
+"""The constant that RFC 6455 appends to the key of a handshake."""
 
 
 class ServerContext(Protocol):
-    """What a request knows of the server it came to."""
+    """The part of the server that a request uses."""
 
     gate: Gate | None
     stopping: asyncio.Event
     websockets: set[web.WebSocketResponse]
     bodies: BodyBudget
     unpacking: asyncio.Lock
-    """Held for one step of unpacking, so that all compressed bodies together take one step in each turn of the loop."""
+    """Held for one step of decompression, so that all compressed bodies together take one step in each turn of the loop."""
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:
@@ -45,29 +45,29 @@ def peer_of(transport: asyncio.BaseTransport | None) -> str:
 
 
 class Request(web.BaseRequest):
-    """aiohttp's request, and what the shell found out about it.
+    """aiohttp's request, with what the shell found out about it.
 
-    `match_info` are the path's parameters, decoded; `principal` is the caller (without a gate anyone, who may do everything; on
-    an open route nobody, who may do nothing); `request_id` names it in the log and in the answer.
+    `match_info` has the decoded parameters of the path. `principal` is the caller: without a gate `ANYONE`, with all permissions;
+    on an open route `NO_PRINCIPAL`, with none. `request_id` identifies the request in the log and in the answer.
     """
 
-    route: Any = None  # the Route, which is made of handlers of this very type
+    route: Any = None  # the Route; its type refers to this class
     match_info: dict[str, str]
     principal: Principal = ANYONE
     request_id: str = ""
     websocket: web.WebSocketResponse | None = None
     server_context: ServerContext
     share: BodyShare | None = None
-    """What the body takes of the memory for all bodies, until the request has its answer."""
+    """The body's share of the memory for all bodies, until the request has its answer."""
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set when the server stops: a handler that waits (a long poll) should wait for this too, and answer."""
+        """Set when the server stops. A handler that waits (a long poll) should also wait for this, and then answer."""
         return self.server_context.stopping
 
     @property
     def address(self) -> str:
-        """Where the client is, without its port."""
+        """The address of the client, without its port."""
         return self.remote or "unknown"
 
     @property
@@ -75,22 +75,25 @@ class Request(web.BaseRequest):
         return peer_of(self.transport)
 
     def admission(self) -> Admission:
-        """For a handler that stays: asks again and again whether the caller still may."""
+        """For a long-lived handler: checks repeatedly whether the caller's token is still valid."""
         return Admission(self.server_context.gate, secret_of(self.headers))
 
     def limit_body(self, limit: int) -> None:
-        """Give this request a limit of its own."""
+        """Set the limit of this request's body."""
         self._client_max_size = limit
 
     async def read(self) -> bytes:
-        """The whole body, unpacked. 413 when it is too large, also when its length was not announced; 503 without room for it."""
+        """The whole body, decompressed. 413 if it is too large, announced or not; 503 if there is no room for it."""
         length = self.content_length
         if self._read_bytes is None and (length is None or length > FREE_BYTES or "Content-Encoding" in self.headers):
             self._read_bytes = await self._read_all()
         return await super().read()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives, unpacked in small steps. The caller counts what it takes; 413 for too much before unpacking."""
+        """The body as it arrives, decompressed in small steps. 413 if the compressed data is too large.
+
+        The caller limits the decompressed data.
+        """
         coding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if coding in {"identity", ""}:
             async for data in self.content.iter_any():
@@ -112,7 +115,7 @@ class Request(web.BaseRequest):
         unpacker.finish()
 
     async def _read_all(self) -> bytes:
-        # In blocks: bodies that grow side by side, each in one piece, would leave holes in the heap as large as themselves.
+        # In blocks: bodies that grow at the same time, each in one piece, would leave holes of their own size in the heap.
         blocks, size, limit, share = [bytearray()], 0, self.client_max_size, self.share
         async for piece in self.pieces():
             size += len(piece)
@@ -139,7 +142,7 @@ def _check_upgrade(request: Request) -> None:
 
 
 async def open_websocket(request: Request, *, max_message_bytes: int) -> web.WebSocketResponse:
-    """Upgrade a request. The socket is the server's too: it is closed with 1001 when the server stops.
+    """Upgrade a request. The server knows the socket, and closes it with 1001 when it stops.
 
     Messages above `max_message_bytes` end it with 1009; a client that does not answer pings is cut.
     """
@@ -147,7 +150,7 @@ async def open_websocket(request: Request, *, max_message_bytes: int) -> web.Web
     socket = web.WebSocketResponse(
         heartbeat=HEARTBEAT_SECONDS,
         max_msg_size=max_message_bytes,
-        compress=False,  # its memory for each connection costs more than the bytes saved on a server's network
+        compress=False,  # its memory for each connection costs more than the bytes that it saves
         timeout=2.0,
     )
     socket.headers.update(_names(request))
@@ -158,7 +161,7 @@ async def open_websocket(request: Request, *, max_message_bytes: int) -> web.Web
 
 
 async def accept_websocket(request: Request) -> web.StreamResponse:
-    """Upgrade a request, and nothing else: the caller reads and writes frames, closes, and cuts clients that do not answer."""
+    """Only upgrade a request: the caller reads and writes frames, closes, and cuts clients that do not answer."""
     _check_upgrade(request)
     headers = request.headers
     if "upgrade" not in {word.strip().lower() for word in headers.get("Connection", "").split(",")}:
@@ -191,5 +194,5 @@ def _no_handshake(message: str) -> Refusal:
 
 
 def _names(request: Request) -> dict[str, str]:
-    """What every answer has. The shell adds it to those that have not started."""
+    """The headers of every answer. The shell adds them to answers that have not started."""
     return {"X-Request-Id": request.request_id, "Server": SERVER_NAME}

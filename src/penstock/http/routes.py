@@ -1,6 +1,6 @@
-"""The table of what is served: it finds the route of a request, and is what the documentation is made from.
+"""The table of routes: it finds the route of a request, and the documentation is generated from it.
 
-An `Operation` describes a route in words and schemas; the OpenAPI document is made from these descriptions.
+An `Operation` describes a route in words and schemas; the OpenAPI document consists of these descriptions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What the client sends."""
+    """The body of a request."""
 
     schema: Schema
     description: str = ""
@@ -56,7 +56,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server answers with one status. Without a schema there is no body."""
+    """The answer with one status. Without a schema there is no body."""
 
     description: str
     schema: Schema | None = None
@@ -75,17 +75,16 @@ class Operation:
     body: Body | None = None
     replies: Mapping[int, Reply] = field(default_factory=lambda: {200: Reply("Done.")})
     is_websocket: bool = False
-    """A GET that upgrades to a WebSocket: 101 is its answer, and `description` says what the frames are."""
+    """A GET that upgrades to a WebSocket: it is answered with 101, and `description` describes the frames."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """One operation. `path` may have `{parameters}`, each within one segment: `/queues/{name}`, `/topics/{topic}:publish`.
 
-    Without `is_open` the caller is authenticated, and must be allowed `verb` when there is one; what a call touches by name is
-    for the API to check. `is_page` is for what a browser shows: pages of other sites may link to it. `max_bytes` is the limit
-    of its body, if it has one of its own. `origins` are web origins whose pages may call this beside those that may call
-    everything.
+    Unless `is_open`, the caller is authenticated, and needs the permission `verb` if it is set; the API itself checks the names
+    in a call. `is_page` marks what a browser shows: pages of other sites may link to it. `max_bytes` is a limit of its own for
+    the body. `origins` are web origins whose pages may call this route, beside those that may call every route.
     """
 
     method: str
@@ -113,7 +112,7 @@ class Route:
 
 
 class _Resource:
-    """A path and the routes of its methods."""
+    """A path, with one route for each method."""
 
     __slots__ = ("allow", "by_method", "names", "pattern")
 
@@ -133,14 +132,14 @@ class _Resource:
 
 
 class RouteTable:
-    """Routes by path and method. A plain path is one dictionary look-up; of patterns the most literal one wins."""
+    """Routes by path and method. A plain path is one dictionary lookup; of several patterns the most literal one wins."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._plain: dict[str, _Resource] = {}
         self._patterns: dict[str, list[_Resource]] = {}
         self._anywhere: list[_Resource] = []
-        """Patterns whose first segment is, or has, a parameter."""
+        """Patterns whose first segment is or contains a parameter."""
         by_shape: dict[str, _Resource] = {}
         for route in self.routes:
             shape = _PARAMETER.sub("{}", route.path)
@@ -160,7 +159,7 @@ class RouteTable:
         return iter(self.routes)
 
     def find(self, method: str, target: str) -> tuple[Route | None, dict[str, str], tuple[str, ...]]:
-        """(route, path parameters, allowed methods) of a request's target; no allowed methods: no such path."""
+        """(route, path parameters, allowed methods) of a request's target. Without allowed methods the path does not exist."""
         resource = self._plain.get(target)
         if resource is not None:
             return resource.by_method.get(method), {}, resource.allow
@@ -194,7 +193,7 @@ def _decoded(names: list[str], values: Iterable[str]) -> dict[str, str]:
     try:
         return {name: unquote(value, errors="strict") for name, value in zip(names, values, strict=True)}
     except UnicodeDecodeError:
-        # Replacing what cannot be read would let two different paths name the same thing.
+        # Replacing undecodable bytes would let two different paths name the same resource.
         raise Refusal(400, "the path is not percent-encoded UTF-8", reason="invalid_path") from None
 
 

@@ -1,8 +1,8 @@
-"""What happens around every handler: name it, find its route, let it in or not, run it, and make an answer of any error.
+"""The code around every handler: it assigns the request id, finds the route, admits or refuses, and turns errors into answers.
 
-    request ─> id ─> route ─> site ─> who ─> rate ─> verb ─> size ─> handler ─> answer ─> headers, counts, log line
+    request ─> id ─> route ─> site ─> token ─> rate ─> verb ─> size ─> handler ─> answer ─> headers, counts, log line
 
-It is one function instead of a stack of middleware: at thousands of requests a second each layer would be felt.
+It is one function instead of a stack of middleware: at thousands of requests a second each layer would cost time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPOSED = "X-Request-Id, Retry-After"
 
 
 class Shell:
-    """Answers every request of the port. Never raises but for a connection that is gone or a task that is cancelled."""
+    """Answers every request of the port. Raises only if the connection is lost or the task is cancelled."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Shell:
         self._numbers = itertools.count(1)
 
     async def drain(self) -> None:
-        """Tell those who wait that the server stops, and return when no request runs."""
+        """Signal waiting handlers that the server stops, and return when no request runs."""
         self.stopping.set()
         if self._traffic.running:
             await self._idle.wait()
@@ -80,7 +80,7 @@ class Shell:
         request.request_id = given if given is not None and _SANE_ID(given) else f"{self._prefix}-{next(self._numbers):x}"
         connection.begin(request)
         self._traffic.running += 1
-        status = 499  # unless it is answered: the client is gone, or the server was asked not to wait
+        status = 499  # unless it is answered: the client is gone, or the request was cancelled at a stop
         try:
             response = await self._answer(request)
             status = response.status
@@ -122,7 +122,7 @@ class Shell:
                 if "Expect" in headers:
                     await _continue(request)
                 response = await route.handler(request)
-        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+        except Exception as error:  # noqa: BLE001  # the outermost handler: the client gets an answer for every error
             response = await self._failed(request, GOOGLE_ERRORS if route is None else route.errors, error)
         if not response.prepared:
             response.headers["X-Request-Id"] = request.request_id
@@ -134,7 +134,7 @@ class Shell:
         return response
 
     def _admit(self, request: Request, route: Route) -> None:
-        """Return when the request may continue to its handler."""
+        """Raise unless the request may continue to its handler."""
         gate = self.gate
         if route.is_open:
             request.principal = NO_PRINCIPAL
@@ -142,7 +142,7 @@ class Shell:
             try:
                 principal = gate.authenticate(secret_of(request.headers))
             except Unauthenticated:
-                self._take(gate, None, request.address)  # who guesses tokens is slowed down as well
+                self._take(gate, None, request.address)  # clients that guess tokens are slowed down too
                 raise
             request.principal = principal
             self._take(gate, principal, request.address)
@@ -185,7 +185,7 @@ class Shell:
 
     async def _failed(self, request: Request, errors: ErrorBody, error: Exception) -> web.StreamResponse:
         if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
-            raise error  # the client is gone: nobody is left to answer
+            raise error  # the client is gone, so there is no one to answer
         refusal = refusal_of(error)
         if refusal.status == 500 and isinstance(error, PenstockError):
             log.error("request %s failed: %s", request.request_id, error)
@@ -211,7 +211,7 @@ class Shell:
 
 
 async def _continue(request: Request) -> None:
-    """Ask for the body of a client that waits for permission to send it."""
+    """Let a client that waits for permission send its body."""
     if request.headers["Expect"].lower() != "100-continue":
         raise Refusal(417, "the Expect header is not understood, expected 100-continue", reason="expectation_failed", closes=True)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

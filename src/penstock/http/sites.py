@@ -1,12 +1,12 @@
-"""What web pages may do here. Browsers send requests for any page, also to a server that only this machine can reach.
+"""Which requests of web pages are allowed. Browsers send requests of any page, also to servers that only their machine can reach.
 
-- A page of another origin that says so (Origin) is refused, unless the server's settings name its origin.
-- What a browser sends without saying for whom (an image, a link, a frame) is refused when another site caused it
-  (Sec-Fetch-Site): a GET may take messages. Only the pages for people may be linked to.
-- A stranger's page may give its own name the address of this server, and then is of the same origin. Where no token keeps it
-  out, the name (Host) must therefore be one that no stranger can point here.
+- A request with the Origin of another site is refused, unless the server's settings allow this origin.
+- A request without Origin (for an image, a link, a frame) is refused if another site caused it (Sec-Fetch-Site): a GET may
+  take messages. Other sites may only link to the pages for people.
+- A foreign site may let its own name point to the address of this server (DNS rebinding), and then is of the same origin. So if
+  no token is needed, the name (Host) must be one that strangers cannot point here.
 
-Other clients send neither Origin nor Sec-Fetch-Site, and call the server by an address or a name that it was given.
+Other clients send neither Origin nor Sec-Fetch-Site, and call the server by its address or by a configured name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from urllib.parse import urlsplit
 from penstock.http.refusal import Refusal
 
 ANY_HOST = "*"
-"""Among the hosts: every name will do, because others than this machine are meant to call."""
+"""In `hosts`: every name is allowed, because the server is open to other machines."""
 _FOREIGN = frozenset({"cross-site", "same-site"})
 
 
 class OriginCheck:
-    """Refuses what foreign web pages send.
+    """Refuses requests of foreign web pages.
 
-    `origins` are those whose pages may call, `*` for all; `hosts` are names of this server, `*` for any; `needs_token` says that
-    nobody comes in without a token, so that the name does not matter.
+    `origins` are those whose pages may call, `*` for all; `hosts` are names of this server, `*` for any. If `needs_token`, every
+    call needs a token, so the name is not checked.
     """
 
     def __init__(self, origins: Collection[str], hosts: Collection[str], *, needs_token: bool) -> None:
@@ -42,9 +42,9 @@ class OriginCheck:
         return self._allows_all or origin in self._origins
 
     def check(self, headers: Mapping[str, str], *, is_page: bool = False, origins: Collection[str] = ()) -> None:
-        """Return when a request with these headers may continue.
+        """Raise unless a request with these headers may continue.
 
-        `is_page` says that it is for a page for people; `origins` are further ones whose pages may send this very request.
+        `is_page`: the request is for a page for people. `origins` are further origins whose pages may send this request.
         """
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if self._asks_host and host and not self._is_known(host):
@@ -63,7 +63,7 @@ class OriginCheck:
                 )
         elif headers.get("Sec-Fetch-Site") in _FOREIGN and not self._allows_all:
             if is_page and headers.get("Sec-Fetch-Mode") == "navigate":
-                return  # somebody followed a link to it
+                return  # a user followed a link to it
             raise _not_allowed(
                 "requests that a page of another site causes are not allowed",
                 "type the address, or call it by a script of a page whose origin is in the server's cors_origins",
@@ -73,7 +73,7 @@ class OriginCheck:
         return origin.partition("://")[2] == host and self._is_known(host)
 
     def _is_known_host(self, host: str) -> bool:
-        """Whether a Host header has a name that no stranger can point at this server, or an address."""
+        """Whether a Host header has an address, or a name that strangers cannot point at this server."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
         except ValueError:

@@ -1,4 +1,4 @@
-"""Two connections as one: what comes on the one is written to the other, no faster than it is read there."""
+"""Joins two connections: data from one is written to the other, no faster than it is read there."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 
 UNREAD_SECONDS = 10.0
-"""How long what was written last may take to be read, after the far side has closed a connection."""
+"""After the server has closed a connection, how long the client may take to read the last data."""
 
 
 def begins_with(preface: bytes, data: bytes) -> bool | None:
-    """Whether `data`, and what follows it, begins with the preface; None if there is too little of it to know."""
+    """Whether a stream that starts with `data` begins with the preface; None if there is too little data to know."""
     return True if data.startswith(preface) else None if preface.startswith(data) else False
 
 
 class NearEnd(asyncio.Protocol):
-    """The end that the client has. It is not read until `begin`."""
+    """The connection to the client. It is not read until `begin`."""
 
     def __init__(self, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
         self.transport = transport
@@ -27,13 +27,13 @@ class NearEnd(asyncio.Protocol):
         self._far: asyncio.Transport | None = None
 
     def begin(self, far: asyncio.Transport) -> None:
-        """Read the client, and write what comes to the far side."""
+        """Start to relay data between the client and the server."""
         self._far = far
         if not self.transport.is_closing():
             self.transport.resume_reading()
             return
         far.close()
-        if self.on_gone is not None:  # lost while the other end was made
+        if self.on_gone is not None:  # lost while the other end was being connected
             self.on_gone()
 
     def data_received(self, data: bytes) -> None:
@@ -41,7 +41,7 @@ class NearEnd(asyncio.Protocol):
             self._far.write(data)
 
     def pause_writing(self) -> None:
-        """The client does not read: take no more from the far side."""
+        """The client reads too slowly: read no more from the server."""
         if self._far is not None:
             self._far.pause_reading()
 
@@ -50,7 +50,7 @@ class NearEnd(asyncio.Protocol):
             self._far.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone, and so is the connection to the far side."""
+        """The client is gone: close the connection to the server."""
         self.is_gone = True
         if self._far is not None:
             self._far.close()
@@ -60,7 +60,7 @@ class NearEnd(asyncio.Protocol):
 
 
 class FarEnd(asyncio.Protocol):
-    """The end that the server has."""
+    """The connection to the server."""
 
     def __init__(self, near: NearEnd) -> None:
         self._near = near
@@ -70,7 +70,7 @@ class FarEnd(asyncio.Protocol):
             self._near.transport.write(data)
 
     def pause_writing(self) -> None:
-        """The server does not read: take no more from the client."""
+        """The server reads too slowly: read no more from the client."""
         self._near.transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -78,7 +78,7 @@ class FarEnd(asyncio.Protocol):
             self._near.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The server has closed it: the client gets what was written before, if it reads it soon."""
+        """The server has closed it: the client gets the data written before, if it reads it within `UNREAD_SECONDS`."""
         if self._near.is_gone:
             return
         transport = self._near.transport

@@ -1,4 +1,4 @@
-"""Counts of what went through the port, and their metrics: requests by route and status with their durations, and connections."""
+"""Counts of the port and their metrics: requests by route and status with their durations, and connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUNDS = (
     10_000_000,
     60_000_000,
 )
-"""Upper bounds of the duration histogram, in microseconds: a long poll may rightly take a minute."""
+"""Upper bounds of the duration histogram, in microseconds. A long poll normally takes up to a minute."""
 
 _REQUESTS = Metric(
     "penstock_http_requests_total", "counter", "Requests answered; 499: the client did not wait.", ("method", "route", "status")
@@ -45,7 +45,7 @@ _SECONDS = tuple(bound / SECOND for bound in BOUNDS)
 
 
 class RouteTraffic:
-    """The requests of one route. Adding one is a look-up and three additions."""
+    """The counts of one route. Adding a request costs a lookup and three additions."""
 
     __slots__ = ("buckets", "by_status", "micros")
 
@@ -55,7 +55,7 @@ class RouteTraffic:
         self.micros = 0
 
     def add(self, status: int, micros: int) -> None:
-        """Count a request that was answered."""
+        """Count a request that has ended."""
         self.by_status[status] = self.by_status.get(status, 0) + 1
         self.buckets[bisect_left(BOUNDS, micros)] += 1
         self.micros += micros
@@ -66,15 +66,15 @@ class Traffic:
 
     def __init__(self) -> None:
         self.routes: dict[tuple[str, str], RouteTraffic] = {}
-        """By method and path template: never by what a client sent, of which there is no end."""
+        """By method and path template, never by the path that a client sent: these are unlimited."""
         self.running = 0
-        """Requests without an answer yet, WebSockets among them."""
+        """Requests without an answer yet, including WebSockets."""
         self.open = 0
         self.accepted = 0
         self.refused = 0
         """Connections beyond the limit."""
         self.cut: dict[str, int] = dict.fromkeys(("head", "body", "write"), 0)
-        """Connections that were too slow, by what they were too slow with."""
+        """Connections that were cut as too slow, by the part that was too slow."""
 
     def route(self, method: str, path: str) -> RouteTraffic:
         return self.routes.setdefault((method, path), RouteTraffic())

@@ -1,1 +1,1 @@
-"""How requests leave: one file for each version of HTTP."""
+"""The HTTP client for outgoing requests: one module for each version of HTTP."""

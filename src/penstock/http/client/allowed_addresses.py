@@ -1,8 +1,8 @@
-"""Which addresses the router may connect to: public ones, and of the others those that the operator named.
+"""Which addresses the router may connect to: public ones, and others that the operator allows.
 
-A message names its target, and whoever wrote the message may be a stranger to the operator's network: metadata services,
-databases and this machine itself are not for the stranger to call. What counts is the address at the moment of connecting: a
-name does not tell where it leads, and may lead elsewhere a second later. Push uses the functions for single addresses too.
+A message names its target, and its author may not be trusted with the operator's network: it must not reach metadata services,
+databases or this machine itself. The address is checked at the moment of connecting, because a name may resolve to any address,
+and to another one a second later. Push uses the functions for single addresses too.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from penstock.errors import InvalidArgument
 Address = IPv4Address | IPv6Address
 
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)", re.ASCII)
-"""What ends in a number is no name but an address, perhaps in an odd spelling: 127.1, 0x7f.1, 2130706433."""
+"""A host that ends in a number is an address, not a name, perhaps in an unusual notation: 127.1, 0x7f.1, 2130706433."""
 
 _GLOBAL = IPv6Network("2000::/3")
-"""All that is given out for public use; the rest has local meanings, and more of them with every version of the tables."""
+"""All addresses allocated for public use. The others have local meanings, and the list of these grows."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = {0x00005EFE, 0x02005EFE}
-"""The third quarter of an address whose last quarter is an IPv4 address that a tunnel leads to."""
+"""The third quarter of an ISATAP address, whose last quarter is the IPv4 address of the tunnel's end."""
 _NOT_PUBLIC = [
-    IPv4Network("192.0.0.0/24"),  # for protocols of the own network; some clouds keep their metadata here
+    IPv4Network("192.0.0.0/24"),  # for protocols inside a network; some clouds have their metadata service here
     IPv4Network("192.88.99.0/24"),  # the nearest 6to4 relay
-    IPv4Network("168.63.129.16/32"),  # a public number, but in one cloud the host of the virtual machine
+    IPv4Network("168.63.129.16/32"),  # a public address, but in one cloud the host of the virtual machine
 ]
 _NOT_PUBLIC_6 = [
-    IPv6Network("2001::/23"),  # Teredo, which leads to an IPv4 address, and what protocols use inside a network
+    IPv6Network("2001::/23"),  # Teredo, which leads to an IPv4 address, and addresses for protocols inside a network
     IPv6Network("2002::/16"),  # 6to4: leads to an IPv4 address
-    IPv6Network("3fff::/20"),  # for documents
+    IPv6Network("3fff::/20"),  # for documentation
 ]
 
 Network = IPv4Network | IPv6Network
@@ -46,7 +46,7 @@ _HINT = "for example hooks.example, *.internal.example:8443, 10.1.2.3, 10.0.0.0/
 
 
 def parsed(text: str) -> Address | None:
-    """An address in the one spelling that everybody reads alike, IPv6 perhaps in brackets; None for anything else."""
+    """An address in its standard notation, IPv6 also in brackets; None for any other text."""
     try:
         return IPv6Address(text[1:-1]) if text.startswith("[") and text.endswith("]") else ip_address(text)
     except ValueError:
@@ -54,9 +54,9 @@ def parsed(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether this is an address of the internet at large."""
+    """Whether this is an address of the public internet."""
     if isinstance(address, IPv6Address):
-        if address.scope_id is not None:  # it is of one interface of this machine
+        if address.scope_id is not None:  # it belongs to one interface of this machine
             return False
         inner = _inner(address)
         if inner is None:
@@ -66,38 +66,38 @@ def is_public(address: Address) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for, if a system or a NAT64 gateway takes it for one."""
+    """The IPv4 address inside an IPv6 address, if the system or a NAT64 gateway treats it as one."""
     return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address.ipv4_mapped
 
 
 def _is_special(address: IPv6Address) -> bool:
-    """Whether it only carries packets to an IPv4 address, or has no public use."""
+    """Whether it is a tunnel to an IPv4 address, or has no public use."""
     return (int(address) >> 32) & 0xFFFFFFFF in _ISATAP or any(address in net for net in _NOT_PUBLIC_6)
 
 
 def is_number(host: str) -> bool:
-    """Whether a host in a URL is read as an address, not as a name, in this spelling or in one that some systems accept."""
+    """Whether a host in a URL is an address, not a name, in the standard notation or in one that some systems accept."""
     return host.startswith("[") or _NUMBER.fullmatch(host) is not None
 
 
 def wildcard(pattern: str) -> re.Pattern[str]:
-    """What a text must match as a whole; `*` stands for any text."""
+    """A pattern for full matches, in which `*` stands for any text."""
     first, *rest = (re.escape(piece) for piece in pattern.split("*"))
     if not rest:
         return re.compile(first)
     *middle, last = rest
-    # Each piece takes the first place that fits and looks for no other: a pattern full of stars stays cheap.
+    # Each piece takes its first match and is not tried elsewhere: a pattern with many stars stays cheap.
     return re.compile(first + "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}")
 
 
 class AllowedAddresses:
-    """What may be connected to: public addresses, and what `allow` opens beside them.
+    """The addresses that connections are allowed to: public ones, and those in `allow`.
 
-    - A host name, `*` for any text in it: `*.internal.example`. It may lead anywhere.
-    - An address or a network: `10.1.2.3`, `10.0.0.0/8`, `fd00::/8`. Any name may lead there; an IPv4 address that is written as
-      IPv6 (`::ffff:10.1.2.3`) is the same address.
+    - A host name, `*` for any text in it: `*.internal.example`. It may resolve to any address.
+    - An address or a network: `10.1.2.3`, `10.0.0.0/8`, `fd00::/8`. Any name may resolve to it; an IPv4 address that is written
+      as IPv6 (`::ffff:10.1.2.3`) is the same address.
 
-    Each is meant on every port, or on one: `10.0.0.0/8:443`, `[fd00::/8]:443`.
+    Each applies to every port, or to one: `10.0.0.0/8:443`, `[fd00::/8]:443`.
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
@@ -111,7 +111,7 @@ class AllowedAddresses:
                 self._networks.append(rule)
 
     def may_connect(self, host: str, address: str, port: int) -> bool:
-        """Whether a connection may be opened to this address, to which this host of a URL led. No address at all: no."""
+        """Whether a connection may be opened to an address that the host of a URL resolved to. False for an invalid address."""
         found = parsed(address)
         if found is None:
             return False
@@ -121,7 +121,7 @@ class AllowedAddresses:
         return any(rule.port in {0, port} and address in rule.network for rule in self._networks)
 
     def _is_trusted(self, host: str, port: int) -> bool:
-        # What is not plainly a host could be read as one host here and as another by the code that connects to it.
+        # Other texts could be read as one host here, and as another one by the code that connects.
         if _HOST.fullmatch(host) is None:
             return False
         name = host.lower().removesuffix(".")
@@ -131,7 +131,7 @@ class AllowedAddresses:
 class _Name(NamedTuple):
     name: re.Pattern[str]
     port: int
-    """0: any."""
+    """0: any port."""
 
 
 class _Network(NamedTuple):
@@ -140,7 +140,7 @@ class _Network(NamedTuple):
 
 
 def _plain(address: Address) -> Address:
-    """An IPv4 address that is written as IPv6 is that IPv4 address: so the system takes it, too."""
+    """The IPv4 address, if it is written as IPv6: the system treats both alike."""
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
@@ -153,7 +153,7 @@ def _rule(text: str) -> _Name | _Network:
     if is_number(host):
         raise InvalidArgument.of("allow_targets", text, "an address in full, such as 127.0.0.1", hint=_HINT)
     name = host.removesuffix(".")
-    # Whose a name is, its end says: 10.* looks like addresses, and would trust 10.evil.example.
+    # The end of a name decides who owns it: 10.* looks like addresses, but would allow 10.evil.example.
     if not (last := name.rpartition(".")[2]) or "*" in last:
         raise InvalidArgument.of(
             "allow_targets",
@@ -165,7 +165,7 @@ def _rule(text: str) -> _Name | _Network:
 
 
 def _split(text: object) -> tuple[str, int]:
-    """The host of a pattern and its port, 0 where it has none."""
+    """The host of a pattern and its port, 0 if it has none."""
     if not isinstance(text, str) or not text.isascii():
         raise InvalidArgument.of("allow_targets", text, _WANTED, hint=_HINT)
     text = text.lower()

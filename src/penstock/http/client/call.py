@@ -1,9 +1,9 @@
-"""A request under way, and the one timer that ends those that take too long.
+"""Requests under way, and one timer for the timeouts of all of them.
 
     post ──> waiting at its origin ──> on a connection ──> done(answer or failure)
-                    └────────┴── cancel, or its time is up: whoever has it lets go of it
+                    └────────┴── cancel or timeout: the holder drops it
 
-A call is under way exactly as long as it stands in its lane; what takes it out of there is what ends it, so it ends once.
+A call is under way exactly as long as it is in its lane. Removing it from the lane ends it, so it ends once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MANY_LANES: Final = 64
 
 
 class CallHolder(Protocol):
-    """Who has a call: an origin where it waits, or a connection."""
+    """The holder of a call: the origin where it waits, or a connection."""
 
     def drop(self, call: HttpCall) -> None:
-        """Let go of a call that ended before its answer was there."""
+        """Drop a call that ended before its answer arrived."""
 
 
 class HttpCall(msgspec.Struct, gc=False, eq=False):
-    """A request, and who is to hear of its answer."""
+    """A request, and the callback for its answer."""
 
     target: Target
     headers: bytes
@@ -37,20 +37,20 @@ class HttpCall(msgspec.Struct, gc=False, eq=False):
     lane: dict[HttpCall, float]
     place: CallHolder | None = None
     is_replaced: bool = False
-    """Whether it was sent again already, since a kept connection turned out closed."""
+    """Whether it was sent a second time, because the kept-alive connection was already closed."""
 
     def cancel(self) -> None:
-        """Cut it off; `done` is not called any more. No effect when it was called already."""
+        """Cancel it: `done` will not be called. No effect if it was already called."""
         if self.lane.pop(self, None) is not None:
             self._leave()
 
     def finish(self, found: Answer | Failure) -> None:
-        """Tell what came of it. Whoever has it has let go of it before."""
+        """Report the result. The holder must have dropped the call before."""
         if self.lane.pop(self, None) is not None:
             self.done(found)
 
     def cut_off(self, failure: Failure) -> None:
-        """End it from outside, wherever it is."""
+        """End it with a failure, wherever it is."""
         if self.lane.pop(self, None) is not None:
             self._leave()
             self.done(failure)
@@ -62,7 +62,7 @@ class HttpCall(msgspec.Struct, gc=False, eq=False):
 
 
 class Deadlines:
-    """All calls under way, in lanes of equal timeouts: in each the first is the next to end, so that one timer serves all."""
+    """All calls under way, in lanes of equal timeouts. The first call of a lane times out first, so one timer serves all."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -82,7 +82,7 @@ class Deadlines:
         return call
 
     def close(self, failure: Failure) -> None:
-        """End every call, and those that these calls bring about."""
+        """End every call, also those that the callbacks of these calls start."""
         while calls := [call for lane in self._lanes.values() for call in lane]:
             for call in calls:
                 call.cut_off(failure)
@@ -111,9 +111,7 @@ class Deadlines:
                 late.append(call)
         self._arm(due)
         for call in late:
-            self._loop.call_soon(
-                call.cut_off, TIMED_OUT
-            )  # each by itself: one listener that fails must not keep it from the others
+            self._loop.call_soon(call.cut_off, TIMED_OUT)  # in separate callbacks: one that fails must not stop the others
 
 
 TIMED_OUT: Final = Failure(FailureKind.TIMEOUT, "the target did not answer in time")

@@ -1,4 +1,4 @@
-"""The router's HTTP client: targets, origins and their connections, behind the port `penstock.http.client.transport`."""
+"""The router's HTTP client: targets, origins and their connections. It implements `penstock.http.client.transport`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 IDLE_TIMEOUT: Final = 60.0
 MOST_KEPT: Final = 1_000
-"""Connections to all targets together; while there are more, none is kept without a call. Pools bound those with calls."""
+"""Connections to all targets. While there are more, idle ones are closed. The pools limit those with calls."""
 KNOWN_TARGETS: Final = 4096
 KEPT_LENGTH: Final = 1024
-"""Characters of a URL that is remembered: longer ones are few, or somebody wants our memory."""
+"""The longest URL in the cache: longer ones are rare, or an attempt to fill the memory."""
 
 
 class HttpTransport:
-    """Sends POST requests over HTTP/1.1 and HTTP/2. To be made inside the event loop that it belongs to."""
+    """Sends POST requests over HTTP/1.1 and HTTP/2. Create it inside the event loop that it belongs to."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HttpTransport:
         self._sweeper: asyncio.TimerHandle | None = None
         self._most_kept = most_kept
         self._opened = 0
-        """Connections since they were last counted."""
+        """Connections opened since all were last counted."""
         self._is_closed = False
 
     def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
@@ -69,13 +69,13 @@ class HttpTransport:
         return call
 
     def stats(self) -> list[OriginStats]:
-        """The connections and calls of each origin that has any."""
+        """The numbers of connections and calls of each origin."""
         return [origin.stats() for origin in self._origins.values()]
 
     async def close(self) -> None:
-        """Cut off what is under way, with `done(Failure(CANCELLED))`, and close every connection."""
+        """End all calls under way with `done(Failure(CANCELLED))`, and close every connection."""
         self._is_closed = True
-        self._targets.clear()  # so that a further call meets the line above
+        self._targets.clear()  # so that `post` checks `_is_closed`
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._deadlines.close(CLOSED)
@@ -83,14 +83,14 @@ class HttpTransport:
         await asyncio.gather(*(origin.close() for origin in origins))
 
     def _refuse(self, failure: Failure, done: Done) -> HttpCall:
-        """A call that ends in the next turn of the loop."""
+        """A call that fails in the next turn of the loop."""
         call = HttpCall(NO_TARGET, b"", b"", done, {})
         call.lane[call] = 0.0
         self._loop.call_soon(call.finish, failure)
         return call
 
     def _know(self, url: str) -> tuple[Target, Origin]:
-        """A target and its origin, remembered: most messages go to few targets."""
+        """The target of a URL and its origin, cached because most messages go to few targets."""
         target = parse_target(url)
         origin = self._origins.get(target.origin)
         if origin is None:
@@ -121,7 +121,7 @@ class HttpTransport:
         return Http1Connection(origin, self._options.body_limit)
 
     def _negotiated(self, origin: Origin) -> OpeningConnection:
-        from penstock.http.client.http2 import Http2Connection  # noqa: PLC0415  # a quarter of a start, for calls over TLS alone
+        from penstock.http.client.http2 import Http2Connection  # noqa: PLC0415  # a quarter of the start time, only needed for calls over TLS
 
         return _Negotiated(origin, self._options.body_limit, Http2Connection)
 
@@ -132,7 +132,7 @@ class HttpTransport:
         return self._context_made
 
     def _grew(self) -> None:
-        """A connection was opened. Every so often all are counted: messages may name any number of targets, sockets are few."""
+        """A connection was opened. From time to time all are counted, because messages may name any number of targets."""
         self._opened += 1
         if self._opened * 4 < self._most_kept:
             return
@@ -142,7 +142,7 @@ class HttpTransport:
                 origin.close_idle()
 
     def _sweep(self) -> None:
-        """Close what is idle for too long, and forget the origins that have nothing left."""
+        """Close connections that are idle for too long, and remove origins without connections and calls."""
         gone = [name for name, origin in self._origins.items() if not origin.sweep()]
         for name in gone:
             del self._origins[name]
@@ -152,7 +152,7 @@ class HttpTransport:
 
 
 class _Negotiated(OpeningConnection):
-    """Stands in until TLS is set up; then the protocol that both sides agreed on takes its place."""
+    """The protocol until TLS is set up; then the one that ALPN selected replaces it."""
 
     _chosen: Http1Connection | Http2Connection
 

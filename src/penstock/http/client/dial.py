@@ -1,6 +1,6 @@
-"""Opens connections: looks a name up, asks whether each address may be called, and connects to that very address.
+"""Opens connections: resolves a name, checks whether each address may be called, and connects to exactly this address.
 
-Nothing is left between the check and the connection that could look the name up a second time and find another address.
+The name is not resolved again between the check and the connection, so it cannot lead to another address.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.http.client.allowed_addresses import parsed
 from penstock.http.client.transport import Failure, FailureKind
 
 DNS_TTL_SECONDS: Final = 5.0
-"""Seconds that addresses are remembered."""
+"""Seconds that addresses are cached."""
 DNS_FAILURE_SECONDS: Final = 1.0
-"""Seconds that it is remembered that there are none."""
+"""Seconds that a failed lookup is cached."""
 
 
 class AddressPolicy(Protocol):
-    """Says which addresses may be called."""
+    """Decides which addresses may be called."""
 
     def may_connect(self, host: str, address: str, port: int) -> bool:
         """Whether a connection to this address may be opened for this host."""
@@ -35,15 +35,15 @@ class OpeningConnection(asyncio.Protocol, ABC):
 
     @abstractmethod
     async def ready(self) -> None:
-        """Return when calls can be sent; ConnectionResetError when it was closed before."""
+        """Return when calls can be sent; ConnectionResetError if it is closed before."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Close it. It has no call."""
+        """Close it. It must have no call."""
 
 
 class ConnectFailed(Exception):
-    """There is none; `failure` says why."""
+    """No connection could be opened; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -64,7 +64,7 @@ class Dialer:
         self._until = 0.0
 
     async def connect(self, protocol: Callable[[], OpeningConnection]) -> None:
-        """Open a connection for a protocol; NoConnection when there is none within the time."""
+        """Open a connection for a protocol; ConnectFailed if this fails or takes too long."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
         try:
@@ -92,7 +92,7 @@ class Dialer:
         raise failure
 
     async def close(self) -> None:
-        """Wait for no answer of the name service any more."""
+        """Cancel a running name lookup."""
         if self._lookup is not None:
             self._lookup.cancel()
             await asyncio.gather(self._lookup, return_exceptions=True)
@@ -124,7 +124,7 @@ class Dialer:
             if asyncio.get_running_loop().time() < self._until:
                 return self._found
             self._lookup = asyncio.create_task(self._look_up())
-        # All who wait for a connection wait for one answer; one of them that gives up takes it from nobody.
+        # All connection attempts wait for the same lookup; one that gives up must not cancel it for the others.
         return await asyncio.shield(self._lookup)
 
     async def _look_up(self) -> list[str]:
@@ -141,7 +141,7 @@ class Dialer:
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses that a name leads to, in the order in which the machine would try them."""
+    """The addresses of a name, in the order in which the system would try them."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

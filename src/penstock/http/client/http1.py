@@ -1,7 +1,7 @@
-"""HTTP/1.1 on one connection: one request at a time, written at once, its answer parsed as it comes.
+"""HTTP/1.1 on one connection: one request at a time, written in one piece; its answer is parsed as it arrives.
 
-Headers are not taken apart: the parser follows those that rule a message's length and the connection's life, and the rest is
-looked at only for the few answers that need it (see `_Headers`).
+Headers are not collected: the parser itself handles those about a message's length and keep-alive, and the others are read
+only for the few answers that need them (see `_Headers`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ except ModuleNotFoundError as error:
     raise FailedPrecondition("the router's HTTP client needs the library httptools", hint=how_to_install("router")) from error
 
 HEAD_LIMIT: Final = 64 * 1024
-"""Bytes before an answer's body, those of interim answers included."""
+"""Bytes before an answer's body, including interim answers."""
 MOST_PACKING: Final = 16
-"""Bytes that may be sent for each of the body: a chunk of one byte takes six."""
+"""Bytes that a target may send for each byte of the body: a chunk of one byte takes six."""
 ASKS_TO_WAIT: Final = {429, 503}
 
 
 class Http1Connection(OpeningConnection):
-    """A connection of HTTP/1.1."""
+    """An HTTP/1.1 connection to an origin. It takes one call at a time."""
 
     __slots__ = (
         "_body",
@@ -60,34 +60,34 @@ class Http1Connection(OpeningConnection):
         self._feed = self._parser.feed_data
         self._call: HttpCall | None = None
         self._is_kept = False
-        """Whether it has answered before: then it may be closed by now without our knowing."""
+        """Whether it has answered before: then the target may have closed it in the meantime."""
         self._is_ended = False
         self._keep = False
         self._status = 0
-        """Of the answer; 0: its head is not there yet."""
+        """The status of the answer; 0 until its head is complete."""
         self._received = 0
-        """Bytes of an answer that came in several pieces."""
+        """Bytes of an answer that arrives in several pieces."""
         self._head: bytes | bytearray = b""
         self._body: bytes | bytearray = b""
         self.is_free = False
         self.idle_since = 0
 
     async def ready(self) -> None:
-        """It can take a call as soon as it is open."""
+        """Return at once: it can take a call as soon as it is open."""
 
     @property
     def load(self) -> int:
         return 0 if self._call is None else 1
 
     def start(self, call: HttpCall) -> bool:
-        """Send a request; there is no room for another."""
+        """Send a request. Returns True: there is no room for another."""
         self._call = call
         body = call.body
         self._write(b"%b%d\r\n%b\r\n%b" % (call.target.head, len(body), call.headers, body))
         return True
 
     def drop(self, call: HttpCall) -> None:
-        """Let go of a call: what may still come of its answer must not be taken for another's."""
+        """Drop a call and close: the rest of its answer must not be taken for another's."""
         self._call = None
         self._close(calls=1)
 
@@ -95,7 +95,7 @@ class Http1Connection(OpeningConnection):
         self._close(calls=0)
 
     def check(self) -> None:
-        """Nothing can be asked beside a call; its timeout finds out."""
+        """Do nothing: HTTP/1.1 has no ping, and a dead connection is found by the timeout of its call."""
 
     # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,7 +106,7 @@ class Http1Connection(OpeningConnection):
         self._origin.offer(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._call is None:  # nobody asked for it
+        if self._call is None:  # data without a request
             self._close(calls=0)
             return
         if not self._status:
@@ -121,7 +121,7 @@ class Http1Connection(OpeningConnection):
             if not self._is_ended:
                 self._fail(f"the answer is not HTTP: {error}")
                 return
-            self._keep = False  # the answer is whole, or long enough; what follows it is nothing that was asked for
+            self._keep = False  # the answer is complete or long enough; what follows it was not requested
         if self._is_ended:
             self._end()
             return
@@ -137,7 +137,7 @@ class Http1Connection(OpeningConnection):
         self._origin.retire(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by the target or by us."""
+        """The connection is closed, by the target or by us."""
         call, self._call = self._call, None
         if call is None:
             self._origin.lost(self, calls=0)
@@ -146,7 +146,7 @@ class Http1Connection(OpeningConnection):
         if exc is None and self._status and _Headers(self._head).is_closed_by_end:
             call.finish(self._answer())
         elif self._is_kept and not self._head and not call.is_replaced:
-            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
+            self._origin.close_idle()  # connections that were idle as long are likely to be closed too
             self._origin.again(call)
         else:
             call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
@@ -154,12 +154,12 @@ class Http1Connection(OpeningConnection):
     # ── what the parser calls ────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """An answer begins; after one that has ended there is none to come."""
+        """An answer begins. After a complete answer this is an error."""
         if self._is_ended:
             raise _Stop
 
     def on_headers_complete(self) -> None:
-        """The head is there, of the answer or of an interim one."""
+        """The head of the answer, or of an interim one, is complete."""
         status = self._parser.get_status_code()
         if status >= 200:
             self._status = status
@@ -178,7 +178,7 @@ class Http1Connection(OpeningConnection):
             raise _Stop
 
     def on_message_complete(self) -> None:
-        """The answer has ended, or an interim one."""
+        """The answer, or an interim one, is complete."""
         if self._status:
             self._is_ended = True
             self._keep = self._parser.should_keep_alive()
@@ -186,9 +186,9 @@ class Http1Connection(OpeningConnection):
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self) -> None:
-        """The answer is there: make room for the next call, then tell."""
+        """The answer is complete: make room for the next call, then report it."""
         call, self._call = self._call, None
-        assert call is not None, "answers are read for calls alone"
+        assert call is not None, "answers are only read for calls"
         answer = self._answer()
         if self._keep:
             self._is_kept = True
@@ -207,7 +207,7 @@ class Http1Connection(OpeningConnection):
 
     def _fail(self, why: str) -> None:
         call, self._call = self._call, None
-        assert call is not None, "answers are read for calls alone"
+        assert call is not None, "answers are only read for calls"
         self._close(calls=1)
         call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: {why}"))
 
@@ -217,19 +217,19 @@ class Http1Connection(OpeningConnection):
 
 
 class _Stop(Exception):
-    """Ends the parsing of what came."""
+    """Stops the parser."""
 
 
 class _Headers:
-    """The headers of an answer whose head was kept: read by the same parser, so that both understand the same."""
+    """The headers of an answer, read from its kept head by the same parser, so that both interpret it alike."""
 
     def __init__(self, head: bytes | bytearray) -> None:
         self.retry_after: str | None = None
         self.is_closed_by_end = True
-        """Whether the body has no other end than that of the connection."""
+        """Whether the end of the body is the end of the connection."""
         self._is_over = False
         self._parser = HttpResponseParser(self)
-        with suppress(HttpParserError):  # what follows the head is no concern of ours
+        with suppress(HttpParserError):  # errors after the head do not matter here
             self._parser.feed_data(head)
 
     def on_header(self, name: bytes, value: bytes) -> None:

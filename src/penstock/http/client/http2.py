@@ -1,10 +1,10 @@
-"""HTTP/2 on one connection: many requests at a time, each on a stream of its own.
+"""HTTP/2 on one connection: many concurrent requests, each on its own stream.
 
-The library `h2` knows the protocol and does no I/O; here its events are turned into answers. What it has to say is collected in
-one turn of the loop and written at once: TLS packs it into few records.
+The library `h2` implements the protocol without I/O; this module turns its events into answers. Its output is collected during
+one turn of the loop and written in one piece, so that TLS needs few records.
 
-The library takes tens of microseconds for a frame of nine bytes, so a target could keep it busy with frames that say nothing.
-`_noise` counts what came beside answers since the last one ended; too much of it, and the connection is given up.
+The library takes tens of microseconds for a frame of nine bytes, so a target could keep it busy with useless frames. `_noise`
+counts the bytes that are not of bodies since the last answer ended; above the limit, the connection is closed.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ except ModuleNotFoundError as error:
 
 LAST_STREAM: Final = 2**31 - 1
 WRITE_LIMIT: Final = 1 << 20
-"""Bytes that may wait to be written: requests stop long before, so beyond are answers to a flood of PING and SETTINGS."""
+"""Bytes that may wait to be written. Requests stop long before; more are answers to a flood of PING and SETTINGS."""
 NOISE_LIMIT: Final = 16 * 1024
-"""Bytes that are not of a body, since an answer ended: as many headers as one answer may have."""
+"""Bytes that are not of a body, since the last answer ended: enough for the headers of one answer."""
 NOISE_OF_CALL: Final = 4 * 1024
-"""As many more for each call under way."""
+"""Additional bytes for each call under way."""
 FAIR_PACKING: Final = 2
-"""Bytes that may be sent for each of a body without being noise: those of frames of nine bytes or more."""
+"""Bytes for each byte of a body that are not counted as noise: those of frames of nine bytes or more."""
 SLICE: Final = 2 * 1024
 """Bytes that are read in one turn of the loop."""
 KEPT_BLOCKS: Final = 256
-"""Encoded headers that a connection remembers."""
+"""The number of encoded headers in the cache of a connection."""
 KEPT_BLOCK: Final = 4 * 1024
-"""Bytes of the longest of them."""
+"""The longest encoded headers in it, in bytes."""
 WINDOW: Final = 65_535
-"""Bytes of bodies that may be under way to us."""
+"""Bytes of bodies that the target may send before we acknowledge them."""
 _SETTINGS: Final = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE}
 _CONFIGURATION: Final = H2Configuration(
     client_side=True,
     header_encoding=None,
-    # What is sent is written here, so it needs no check; and the library logs 20 lines for each call.
+    # The headers are made by this module and need no check; and the library would log 20 lines for each call.
     validate_outbound_headers=False,
     normalize_outbound_headers=False,
     logger=DummyLogger(),
@@ -68,12 +68,12 @@ _NAMES: Final = {
     b"content-type": 31,
     b"user-agent": 58,
 }
-"""Where these names stand in HPACK's static table (RFC 7541, appendix A)."""
+"""The indexes of these names in HPACK's static table (RFC 7541, appendix A)."""
 _INDEXED: Final = {(b":method", b"POST"): b"\x83", (b":scheme", b"https"): b"\x87"}
 _NO_TABLE: Final = b"\x20"
-"""Tells the target's decoder that its table is empty."""
+"""Sets the size of the target's decoder table to 0."""
 _SECRET: Final = {b"authorization"}
-"""Headers that no proxy on the way may put into a table of its own."""
+"""Headers that no proxy may put into its own table."""
 
 
 class _Stream(msgspec.Struct, gc=False, eq=False):
@@ -81,14 +81,14 @@ class _Stream(msgspec.Struct, gc=False, eq=False):
 
     call: HttpCall
     unsent: memoryview
-    """What is left of the request's body."""
+    """The part of the request's body that is not yet sent."""
     body: bytearray
     status: int = 0
     retry_after: str | None = None
 
 
 class HeaderEncoder:
-    """Encodes headers (HPACK) without the table that a target could keep: equal headers give equal bytes and are encoded once."""
+    """Encodes headers (HPACK) without the target's dynamic table: equal headers give equal bytes and are encoded once."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[tuple[bytes, bytes], ...], bytes] = {}
@@ -96,16 +96,16 @@ class HeaderEncoder:
 
     @property
     def header_table_size(self) -> int:
-        """None of the table is used."""
+        """0: the dynamic table is not used."""
         return 0
 
     @header_table_size.setter
     def header_table_size(self, _: int) -> None:
-        """The target has changed the limit: after that it has to hear what is used of it (RFC 7541, 4.2)."""
+        """The target has changed the limit, so the next headers must announce the size in use (RFC 7541, 4.2)."""
         self._has_told = False
 
     def encode(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """The headers of a request, encoded."""
+        """Encode the headers of a request."""
         key = tuple(headers)
         block = self._blocks.get(key)
         if block is None:
@@ -131,7 +131,7 @@ def _text(text: bytes) -> bytes:
 
 
 def _integer(value: int, bits: int, start: int = 0) -> bytes:
-    """A number in the lower bits of a byte, which begins with `start`, and in as many more bytes as it needs."""
+    """Encode a number in the lower `bits` of a byte that begins with `start`, and in further bytes if necessary."""
     most = (1 << bits) - 1
     if value < most:
         return bytes((start | value,))
@@ -145,16 +145,16 @@ def _integer(value: int, bits: int, start: int = 0) -> bytes:
 
 
 class _StateMachine(H2ConnectionStateMachine):
-    """As in the library, but a connection that the target wants to end (GOAWAY) still brings the answers under way."""
+    """The library's state machine, except that answers under way are still received after a GOAWAY."""
 
-    _transitions = {  # noqa: RUF012  # as it is in the library
+    _transitions = {  # noqa: RUF012  # as in the library
         **H2ConnectionStateMachine._transitions,
         (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.CLIENT_OPEN),
     }
 
 
 class Http2Connection(OpeningConnection):
-    """A connection of HTTP/2."""
+    """An HTTP/2 connection to an origin. It takes several calls at a time."""
 
     _transport: asyncio.Transport
 
@@ -165,26 +165,26 @@ class Http2Connection(OpeningConnection):
         self._h2 = H2Connection(_CONFIGURATION)
         self._h2.state_machine = _StateMachine()
         self._h2.local_settings = Settings(client=True, initial_values=_SETTINGS)
-        self._h2.encoder = HeaderEncoder()  # type: ignore[assignment]  # it has all of what the connection uses
+        self._h2.encoder = HeaderEncoder()  # type: ignore[assignment]  # it has everything that the connection uses
         self._streams: dict[int, _Stream] = {}
         self._capacity = origin.shared_limit
         self._allowed: int | None = None
-        """How many streams the target takes; None: it has not said."""
+        """The target's limit of streams; None until its SETTINGS arrive."""
         self._noise = 0
         self._unread = bytearray()
         self._is_kept = False
-        """Whether it has answered before: then it may be closed by now without our knowing."""
+        """Whether it has answered before: then the target may have closed it in the meantime."""
         self._is_retired = False
         self._is_paused = False
         self._is_silent = False
-        """Whether nothing came since it was last asked for a sign of life."""
+        """Whether nothing arrived since the last PING."""
         self._will_flush = False
         self._is_ready: asyncio.Future[bool] = self._loop.create_future()
         self.is_free = False
         self.idle_since = 0
 
     async def ready(self) -> None:
-        """Return when the target has said how many streams it takes; ConnectionResetError when it is gone instead."""
+        """Return when the target has sent its limit of streams; ConnectionResetError if the connection is lost before."""
         if not await self._is_ready:
             raise ConnectionResetError
 
@@ -193,7 +193,7 @@ class Http2Connection(OpeningConnection):
         return len(self._streams)
 
     def start(self, call: HttpCall) -> bool:
-        """Send a request; whether there is no room for another now."""
+        """Send a request. Returns whether the connection is full now."""
         number = self._h2.get_next_available_stream_id()
         self._h2.send_headers(number, _headers(call), end_stream=not call.body)
         stream = self._streams[number] = _Stream(call, memoryview(call.body), bytearray())
@@ -203,7 +203,7 @@ class Http2Connection(OpeningConnection):
         return self._is_retired or len(self._streams) >= self._capacity
 
     def drop(self, call: HttpCall) -> None:
-        """Let go of a call; the other streams continue."""
+        """Drop a call; the other streams continue."""
         number = next(number for number, stream in self._streams.items() if stream.call is call)
         self._reset(number)
         self._leave(number)
@@ -215,7 +215,7 @@ class Http2Connection(OpeningConnection):
         self._origin.lost(self, calls=0)
 
     def check(self) -> None:
-        """Ask a connection with calls for a sign of life; close one that gave none since the last time."""
+        """Send a PING if there are calls; close the connection if nothing arrived since the last one."""
         if not self._streams:
             return
         if self._is_silent:
@@ -257,12 +257,12 @@ class Http2Connection(OpeningConnection):
         self._read(data)
 
     def _read(self, data: bytes) -> None:
-        self._flush()  # the library forgets what is unsent when a GOAWAY comes
+        self._flush()  # the library drops unsent data when a GOAWAY arrives
         self._noise += len(data)
         try:
             found = self._h2.receive_data(data)
             if self._allowed not in {self._h2.remote_settings.max_concurrent_streams, None}:
-                self._resize()  # before an answer that came with it makes room for a call
+                self._resize()  # before an answer in the same data makes room for a call
             for event in found:
                 self._take(event)
         except H2Error as error:
@@ -287,18 +287,18 @@ class Http2Connection(OpeningConnection):
         self._retire()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by the target or by us."""
+        """The connection is closed, by the target or by us."""
         while self._unread:
             self._read_slice()
         streams, self._streams = self._streams, {}
         self._tell_ready(False)
         self._origin.lost(self, calls=len(streams))
         if streams and self._is_kept:
-            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
-        for stream in reversed(streams.values()):  # each goes before the others
+            self._origin.close_idle()  # connections that were idle as long are likely to be closed too
+        for stream in reversed(streams.values()):  # each is put at the front of the queue
             self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
 
-    # ── what the target says ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the target sends ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, event: events.Event) -> None:  # one branch for each kind of event
         match event:
@@ -333,10 +333,10 @@ class Http2Connection(OpeningConnection):
         if len(stream.body) > self._body_limit:
             del stream.body[self._body_limit :]
             self._end(number)
-            self._noise = -WINDOW  # what is under way of it
+            self._noise = -WINDOW  # the rest of the body that is already under way
 
     def _end(self, number: int) -> None:
-        """The answer is there, or enough of it."""
+        """The answer is complete, or long enough."""
         stream = self._streams.get(number)
         if stream is None:
             return
@@ -350,16 +350,16 @@ class Http2Connection(OpeningConnection):
             stream.call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the answer has no status"))
 
     def _go_away(self, last: int, code: object) -> None:
-        """The target takes no more calls here, and has not looked at those after `last`."""
+        """The target takes no more calls on this connection, and has not processed those after `last`."""
         self._retire()
         unseen = {number: stream for number, stream in self._streams.items() if number > last}
         for number in unseen:
             self._leave(number)
-        for stream in reversed(unseen.values()):  # each goes before the others
+        for stream in reversed(unseen.values()):  # each is put at the front of the queue
             self._send_again(stream, True, f"the target goes away ({_word(code)})")
 
     def _resize(self) -> None:
-        """The target may have changed how many streams it takes."""
+        """Apply the target's limit of streams, which may have changed."""
         self._allowed = self._h2.remote_settings.max_concurrent_streams
         self._capacity = min(self._allowed, self._origin.shared_limit)
         if len(self._streams) >= self._capacity:
@@ -382,7 +382,7 @@ class Http2Connection(OpeningConnection):
             self._origin.left()
 
     def _reset(self, number: int) -> None:
-        """End a stream that one side at least still has open."""
+        """Reset a stream unless both sides have closed it."""
         stream = self._h2.streams.get(number)
         if stream is not None and not stream.closed:
             self._h2.reset_stream(number, ErrorCodes.CANCEL)
@@ -395,7 +395,7 @@ class Http2Connection(OpeningConnection):
             self.discard()
 
     def _break(self, why: str) -> None:
-        """Give the connection up, with all that is on it."""
+        """Close the connection, and end all its calls."""
         streams, self._streams = self._streams, {}
         self._unread.clear()
         self._is_retired = True
@@ -410,13 +410,13 @@ class Http2Connection(OpeningConnection):
             self._is_ready.set_result(found)
 
     def _send_again(self, stream: _Stream, is_unseen: bool, why: str) -> None:
-        """Replace a call that the target never looked at, once; end any other."""
+        """Send a call again if the target has not processed it, but only once; otherwise end it."""
         if is_unseen and not stream.call.is_replaced:
             self._origin.again(stream.call)
         else:
             self._loop.call_soon(stream.call.finish, Failure(FailureKind.BROKEN, f"{self._origin.name}: {why}"))
 
-    # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what we send ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send_bodies(self) -> None:
         for number, stream in self._streams.items():
@@ -424,7 +424,7 @@ class Http2Connection(OpeningConnection):
                 self._send_body(number, stream)
 
     def _send_body(self, number: int, stream: _Stream) -> None:
-        """As much of a body as the target takes at present."""
+        """Send as much of a body as flow control allows now."""
         while stream.unsent and not self._is_paused:
             size = min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size, len(stream.unsent))
             if size <= 0:
@@ -466,7 +466,7 @@ def _head(target: Target) -> list[tuple[bytes, bytes]]:
 
 
 def _status(value: bytes) -> int:
-    """The status of an answer; 0 for what is none."""
+    """The status of an answer; 0 if it is invalid."""
     return int(value) if len(value) == 3 and value.isdigit() and value >= b"200" else 0
 
 

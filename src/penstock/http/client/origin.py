@@ -1,9 +1,9 @@
-"""What shares connections: one scheme, host and port. Its calls wait here, first come first served, until a connection has room.
+"""An origin: the connections to one scheme, host and port. Calls wait here, in order, until a connection has room.
 
-    submit ──> a connection with room, the one used last first ──> release
-       └─────> waiting, while another connection is opened, if it may have one more
+    submit ──> a connection with room, the most recently used first ──> release
+       └─────> waiting, while another connection is opened, if the limit allows
 
-A connection is in `free` while it can take a call. One of HTTP/1.1 takes one call; one of HTTP/2 takes many.
+A connection is in `free` while it can take a call. An HTTP/1.1 connection takes one call, an HTTP/2 connection many.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from penstock.http.client.dial import ConnectFailed, Dialer, OpeningConnection
 from penstock.http.client.transport import Failure, FailureKind
 
 MOST_SHARED: Final = 8
-"""Connections of HTTP/2 to one origin."""
+"""HTTP/2 connections to one origin."""
 FEW_STREAMS: Final = 100
-"""Calls on a connection of HTTP/2 before another is opened; more only where this many connections would not do."""
+"""Calls on an HTTP/2 connection before another is opened; more only if `MOST_SHARED` connections would not be enough."""
 SWEEPS_KEPT: Final = 3
 
 
 class Connection(Protocol):
-    """A connection as its origin sees it."""
+    """The interface between an origin and its connections."""
 
     is_free: bool
-    """Whether it stands in the origin's `free`."""
+    """Whether it is in the origin's `free`."""
     idle_since: int
-    """The sweep before it was last used."""
+    """The number of the last sweep before it was last used."""
 
     @property
     def load(self) -> int:
-        """The calls that it has."""
+        """The number of its calls."""
 
     def start(self, call: HttpCall) -> bool:
-        """Send a request; whether there is no room for another now."""
+        """Send a request. Returns whether the connection is full now."""
 
     def drop(self, call: HttpCall) -> None:
-        """Let go of a call that ended before its answer was there."""
+        """Drop a call that ended before its answer arrived."""
 
     def discard(self) -> None:
-        """Close it. It has no call."""
+        """Close it. It must have no call."""
 
     def check(self) -> None:
-        """Make sure that it is alive, as far as that is known. Called every so often."""
+        """Check that it is alive, as far as the protocol allows. Called regularly."""
 
 
 class OriginStats(msgspec.Struct, frozen=True):
-    """What an origin has at the moment."""
+    """The current numbers of connections and calls of an origin."""
 
     origin: str
     open: int
@@ -62,7 +62,7 @@ class OriginStats(msgspec.Struct, frozen=True):
 
 
 class Origin:
-    """The connections to one origin and the calls that wait for them."""
+    """The connections to one origin, and the calls that wait for them."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Origin:
         self._limit = limit
         self._protocol = protocol
         self._grew = grew
-        """Told of each connection that is opened."""
+        """Called for each connection that is opened."""
         self._is_shared = is_shared
-        """Whether HTTP/2 is spoken; None: the first connection will tell."""
+        """Whether the target speaks HTTP/2; None until the first connection is made."""
         self.shared_limit = max(FEW_STREAMS, -(-limit // MOST_SHARED))
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
@@ -91,7 +91,7 @@ class Origin:
         self._sweep = 0
 
     def submit(self, call: HttpCall) -> None:
-        """Send a request, or let it wait its turn."""
+        """Send a request, or queue it."""
         free = self._free
         if free and self._busy < self._limit:
             self._busy += 1
@@ -121,14 +121,14 @@ class Origin:
             self._serve()
 
     def opened(self, connection: Connection, *, is_shared: bool) -> None:
-        """A connection is made; it is offered when it can take calls."""
+        """A connection is made. It calls `offer` when it can take calls."""
         self._is_shared = is_shared
         self._open.add(connection)
         connection.idle_since = self._sweep
         self._grew()
 
     def offer(self, connection: Connection) -> None:
-        self._busy += 1  # as if it had just ended one
+        self._busy += 1  # `release` subtracts it
         self.release(connection)
 
     def retire(self, connection: Connection) -> None:
@@ -147,7 +147,7 @@ class Origin:
             self._grow()
 
     def again(self, call: HttpCall) -> None:
-        """Send a call once more, before all others: it was not looked at."""
+        """Send a call again, before all others: the target has not processed it."""
         call.is_replaced = True
         call.place = self
         self._waiting[call] = None
@@ -167,10 +167,10 @@ class Origin:
         self._waiting.pop(call, None)
 
     def sweep(self) -> bool:
-        """Close what was idle for several sweeps; whether the origin has anything left."""
+        """Close connections that were idle for several sweeps. Returns whether any connections or calls remain."""
         self._sweep += 1
         for connection in list(self._open):
-            # Also one that is not free though it has no call: its target takes none.
+            # Also one that is neither busy nor free: its target takes no calls.
             if not connection.load and connection.idle_since < self._sweep - SWEEPS_KEPT:
                 connection.discard()
             else:
@@ -178,7 +178,7 @@ class Origin:
         return bool(self._open or self._connecting or self._waiting)
 
     async def close(self) -> None:
-        """Close everything. No call is under way any more."""
+        """Close everything. No call may be under way any more."""
         for connection in list(self._open):
             connection.discard()
         for task in self._connecting:
@@ -205,7 +205,7 @@ class Origin:
         if self._is_shared is False:
             wanted, most = len(self._waiting), self._limit
         else:
-            # Until one connection has told what is spoken, more of them could be too many.
+            # Until the first connection has shown the protocol, more connections could be too many.
             wanted, most = min(len(self._waiting), 1), MOST_SHARED
         return len(self._connecting) < wanted and len(self._open) + len(self._connecting) < most and self._busy < self._limit
 
@@ -215,7 +215,7 @@ class Origin:
             await self._dialer.connect(lambda: self._protocol(self))
         except ConnectFailed as error:
             failure = error.failure
-        except Exception as error:  # noqa: BLE001  # whatever it is, the calls that wait for it must hear of it
+        except Exception as error:  # noqa: BLE001  # whatever it is, the waiting calls must get the failure
             failure = Failure(FailureKind.UNKNOWN, f"{self.name}: {type(error).__name__} while connecting")
         finally:
             task = asyncio.current_task()
@@ -226,13 +226,13 @@ class Origin:
         self._grow()
 
     def _tell(self, failure: Failure) -> None:
-        """No connection: the call that waited longest ends, or all that would have shared the connection."""
+        """No connection: end the call that waited longest, or all calls that would have shared the connection."""
         number = len(self._waiting)
         if self._is_shared is False:
             number = min(number, 1)
         elif self._open:
-            number = 0  # they continue with those
+            number = 0  # the calls use the open connections
         loop = asyncio.get_running_loop()
         for _ in range(number):
             call, _ = self._waiting.popitem(last=False)
-            loop.call_soon(call.finish, failure)  # each by itself: one listener that fails must not keep it from the others
+            loop.call_soon(call.finish, failure)  # in separate callbacks: one that fails must not stop the others

@@ -1,7 +1,7 @@
-"""Where a request goes: a URL taken apart once, checked, and made ready to be written.
+"""The target of a request: a URL, parsed and checked once, with the prepared start of its requests.
 
-It comes from a message, so from anybody: what two readers could understand differently, or what could smuggle a second line into
-a request, is refused and never repaired.
+The URL comes from a message, so it is not trusted. A URL that two parsers could read differently, or that could smuggle a second
+line into a request, is refused, never repaired.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import InvalidArgument
 from penstock.http.client.allowed_addresses import is_number, parsed
 
 MAX_LENGTH: Final = 8192
-"""Characters of a URL; common servers take no more in a request's first line."""
+"""Characters of a URL: common servers accept no longer request lines."""
 USER_AGENT: Final = "penstock-router"
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -26,7 +26,7 @@ _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _KEPT: Final = "!$%&'()*+,/:;=?@[]~"
-"""What stands in a path or a query as it is, beside letters and digits; anything else is escaped."""
+"""Characters that are not escaped in a path or a query, beside letters and digits."""
 _HINT: Final = "for example https://hooks.example/orders"
 
 
@@ -35,16 +35,16 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     scheme: str
     host: str
-    """As it is looked up and compared with a certificate: lower case, no brackets."""
+    """The host as it is resolved and compared with a certificate: lower case, without brackets."""
     port: int
     origin: str
-    """Scheme, host and port: what shares connections. Shows no secret."""
+    """Scheme, host and port. Calls to one origin share connections. It contains no secret."""
     authority: str
-    """As the Host header has it."""
+    """The value of the Host header."""
     path: str
-    """With the query."""
+    """The path with the query."""
     head: bytes
-    """The start of a request in HTTP/1.1, up to where the length of its body is to be written."""
+    """The start of an HTTP/1.1 request, up to the value of Content-Length."""
 
     @property
     def is_secure(self) -> bool:
@@ -52,7 +52,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_target(url: str) -> Target:
-    """The target of a URL; InvalidArgument when it is none that can be called."""
+    """The target of a URL; InvalidArgument if it cannot be called."""
     if len(url) > MAX_LENGTH:
         raise InvalidArgument(f"target has {len(url)} characters, expected at most {MAX_LENGTH}", hint=_HINT)
     if _BLANK.search(url):
@@ -81,7 +81,7 @@ def parse_target(url: str) -> Target:
 
 
 def _place(url: str, netloc: str, default: int) -> tuple[str, int]:
-    """The host and the port of what stands between `//` and the path."""
+    """The host and the port of the part between `//` and the path."""
     inside, bracket, rest = netloc.rpartition("]")
     name, colon, port = rest.partition(":")
     if colon and not (_PORT.fullmatch(port) and 0 < int(port) < 65536):
@@ -96,7 +96,7 @@ def _place(url: str, netloc: str, default: int) -> tuple[str, int]:
 
 
 def _named(url: str, name: str) -> str:
-    """A host that is a name or an IPv4 address, in the one spelling that everybody reads alike."""
+    """A host that is a name or an IPv4 address, in its standard notation."""
     try:
         host = name.lower() if name.isascii() else name.encode("idna").decode("ascii").lower()
     except UnicodeError:
@@ -110,13 +110,13 @@ def _named(url: str, name: str) -> str:
 
 
 def _wrong(url: str, wanted: str, hint: str = _HINT) -> InvalidArgument:
-    """The error. A query, a password and what follows them may be secret, so they are not shown."""
+    """The error for a URL. A query or a password, and everything after it, may be secret and is not shown."""
     shown = "a URL with a user" if "@" in url else re.split(r"[?#]", url, maxsplit=1)[0]
     return InvalidArgument.of("target", shown, wanted, hint=hint)
 
 
 def shown_target(url: str) -> str:
-    """A target as it may be shown: without user, password and query."""
+    """A target for display: without user, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

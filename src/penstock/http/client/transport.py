@@ -1,6 +1,6 @@
-"""How a request leaves, and what comes back: the port of the HTTP client, its options, and an answer or why there is none.
+"""The interface of the HTTP client: its options, and the result of a request, an answer or a failure.
 
-It calls back instead of being awaited: at tens of thousands of calls a second a task for each would cost more than the call.
+It uses callbacks instead of awaiting: at tens of thousands of calls a second, a task for each would cost more than the call.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ class FailureKind(StrEnum):
 
     CONNECT_TIMEOUT = "connect_timeout"
     UNREACHABLE = "unreachable"
-    """The connection was refused, or there is no way to the address."""
+    """The connection was refused, or there is no route to the address."""
     UNRESOLVED = "unresolved"
-    """The name leads to no address."""
+    """The name has no address."""
     TIMEOUT = "timeout"
     """No answer within the time for the request."""
     BROKEN = "broken"
-    """The connection broke, or what came over it was not HTTP."""
+    """The connection broke, or the answer was not HTTP."""
     NOT_ALLOWED = "not_allowed"
-    """The address is none that the operator lets the router call."""
+    """The operator does not allow the router to call this address."""
     MALFORMED = "malformed"
-    """The target is no URL that can be called; no call was made."""
+    """The target is not a valid URL; no call was made."""
     UNSUPPORTED = "unsupported"
     """The mediation type is not HTTP; no call was made."""
     CIRCUIT_OPEN = "circuit_open"
-    """The target fails too often at present; no call was made."""
+    """The target fails too often now; no call was made."""
     CANCELLED = "cancelled"
     """The router stops."""
     UNKNOWN = "unknown"
@@ -47,7 +47,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Why a target did not answer."""
+    """Why there is no answer."""
 
     kind: FailureKind
     text: str = ""
@@ -58,7 +58,7 @@ Done = Callable[[Answer | Failure], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
-    """How the HTTP client behaves. Durations are seconds."""
+    """Options of the HTTP client. Durations are seconds."""
 
     connect_timeout: float = 30
     http_version: Literal["HTTP_2", "HTTP_1_1"] = "HTTP_2"
@@ -73,25 +73,24 @@ class Call(Protocol):
     """A request under way."""
 
     def cancel(self) -> None:
-        """Cut it off; `done` is not called any more. No effect when it was called already."""
+        """Cancel it: `done` will not be called. No effect if it was already called."""
 
 
 class Transport(Protocol):
     """Sends POST requests. Belongs to one event loop.
 
-    No redirect is followed, nothing is unpacked, no proxy and no cookie is used. The address that a name leads to is checked at
-    the moment of connecting. Of an answer's body at most `body_limit` bytes are read; a longer one is cut there and its
-    connection closed. A target gets at most `per_target` calls at a time; further ones wait their turn, and that wait counts
-    towards the timeout.
+    It follows no redirects, decompresses nothing, and uses no proxy and no cookies. The address of a name is checked at the
+    moment of connecting. At most `body_limit` bytes of an answer's body are read; a longer one is truncated, and its connection
+    is closed. A target gets at most `per_target` concurrent calls; further ones wait, and the wait counts towards the timeout.
     """
 
     def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> Call:
         """Send a request; `done` is called once, from the loop, never before this returns.
 
-        `headers` are whole lines, each with its CR LF, beside those that the transport writes itself: Host, Content-Type, Accept
-        (application/json), Content-Length, User-Agent. A kept connection that turns out closed before the first byte of an answer
-        is replaced once, silently: as far as HTTP can tell, nothing was processed.
+        `headers` are whole lines, each with its CR LF, in addition to those that the transport writes itself: Host, Content-Type,
+        Accept (application/json), Content-Length, User-Agent. If a kept-alive connection closes before the first byte of an
+        answer, the request is sent again once: as far as HTTP can tell, it was not processed.
         """
 
     async def close(self) -> None:
-        """Cut off what is under way, with `done(Failure(CANCELLED))`, and close every connection."""
+        """End all calls under way with `done(Failure(CANCELLED))`, and close every connection."""

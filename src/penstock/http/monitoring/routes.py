@@ -16,21 +16,21 @@ from penstock.http.request import Request, json_response
 from penstock.http.routes import Operation, Reply, Route
 
 COMPRESS_ABOVE = 8192
-FAST = 1  # most of the gain of compressing numbers, for a fraction of the time
+FAST = 1  # most of the gain of the best level, for a fraction of the time
 GZIP = 31  # zlib's number for a gzip wrapper
 
 Problems = Callable[[], Iterable[str]]
-"""Why the server is not ready now; nothing when it is. Called on the event loop, so it must not wait."""
+"""Why the server is not ready now; empty if it is ready. Called on the event loop, so it must not wait."""
 
 
 class Liveness(msgspec.Struct):
-    """The loop turns."""
+    """The event loop runs."""
 
     status: str
 
 
 class Health(msgspec.Struct):
-    """Who answers, and that it is well."""
+    """The service and its version."""
 
     status: str
     service: str
@@ -38,14 +38,14 @@ class Health(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """Whether requests should be sent here, and why not."""
+    """Whether requests should be sent to this server, and if not, why."""
 
     status: str
     reasons: list[str]
 
 
 def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[Collector]) -> list[Route]:
-    """The routes. `problems` might be: the broker's `health`, and that the server is stopping."""
+    """The routes. `problems` could be the broker's `health`, and that the server is stopping."""
     sources = tuple(collectors)
     turn = asyncio.Lock()
 
@@ -61,7 +61,7 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
 
     async def metrics(request: Request) -> web.StreamResponse:
         zips = "gzip" in request.headers.get("Accept-Encoding", "")
-        async with turn:  # one scrape at a time, however many ask
+        async with turn:  # one scrape at a time
             body, is_zipped = await asyncio.to_thread(_scrape, sources, request.principal, zips)
         headers = {"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding", "Cache-Control": "no-store"}
         if is_zipped:
@@ -75,10 +75,10 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
             "/health",
             health,
             Operation(
-                "Who answers",
+                "Service and version",
                 "For clients: needs the verb `metrics` or `read`.",
                 tags,
-                replies={200: Reply("It is well.", Health)},
+                replies={200: Reply("The server is healthy.", Health)},
             ),
             verb=Verb.METRICS,
         ),
@@ -86,7 +86,7 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
             "GET",
             "/health/live",
             live,
-            Operation("Is it alive", "200 while the event loop turns.", tags, replies={200: Reply("It is.", Liveness)}),
+            Operation("Liveness", "200 while the event loop runs.", tags, replies={200: Reply("Alive.", Liveness)}),
             is_open=True,
         ),
         Route(
@@ -94,10 +94,10 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
             "/health/ready",
             ready,
             Operation(
-                "Is it ready",
+                "Readiness",
                 "Whether a load balancer should send requests here.",
                 tags,
-                replies={200: Reply("It is.", Readiness), 503: Reply("It is not, and why.", Readiness)},
+                replies={200: Reply("Ready.", Readiness), 503: Reply("Not ready, with the reasons.", Readiness)},
             ),
             is_open=True,
         ),
@@ -106,8 +106,8 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
             "/metrics",
             metrics,
             Operation(
-                "All numbers",
-                "In Prometheus' text format. Needs the verb `metrics` or `read`, and shows what the token covers.",
+                "All metrics",
+                "In the Prometheus text format. Needs the verb `metrics` or `read`, and shows what the token covers.",
                 tags,
                 replies={200: Reply("The samples.", {"type": "string"}, "text/plain")},
             ),
@@ -117,7 +117,7 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
 
 
 def _scrape(collectors: tuple[Collector, ...], principal: Principal, zips: bool) -> tuple[bytes, bool]:
-    """The text, piece by piece: one long step of a thread would stop the event loop for as long."""
+    """The text, encoded in pieces: one long step of a thread would block the event loop for as long."""
     samples = _visible(chain.from_iterable(collect() for collect in collectors), principal)
     pieces = [text.encode() for text in exposition(samples)]
     if not zips or sum(map(len, pieces)) < COMPRESS_ABOVE:
@@ -127,12 +127,12 @@ def _scrape(collectors: tuple[Collector, ...], principal: Principal, zips: bool)
 
 
 def _visible(samples: Iterable[Sample], principal: Principal) -> Iterator[Sample]:
-    """Without what belongs to a project, or has a name, that the caller may not read."""
+    """The samples without those of projects and names that the caller may not read."""
     last: tuple[str, ...] = ()
     is_shown = True
     for sample in samples:
         if sample.metric.labels[:1] == ("project",):
-            if sample.values is not last:  # the samples of one queue come one after the other
+            if sample.values is not last:  # the samples of one queue follow each other
                 last = sample.values
                 # A sum over a project reveals names that the token may not cover.
                 is_shown = principal.may(Verb.METRICS, *last[:2]) and (len(last) > 1 or "*" in principal.patterns)

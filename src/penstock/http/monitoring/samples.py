@@ -1,4 +1,4 @@
-"""Metrics and their samples, and Prometheus' text format (version 0.0.4) of them."""
+"""Metrics and their samples, and the Prometheus text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """What is counted: its name, its kind, what it means, and the labels by which its samples differ. Make each one once."""
+    """A metric: its name, its kind, its meaning, and the labels of its samples. Create each one once."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -22,7 +22,7 @@ class Metric:
 
 
 class Histogram(NamedTuple):
-    """Counts by upper bound (not yet added up; the last is for what is above all bounds) and the sum of what was counted."""
+    """Counts by upper bound (not cumulative; the last is for values above all bounds), and the sum of the values."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -38,11 +38,11 @@ class Sample(NamedTuple):
 
 
 Collector = Callable[[], Iterable[Sample]]
-"""Gives what is true now. Called in a thread of its own, so it may take a while, and locks, but must be safe to call there."""
+"""Returns the current samples. Called in a separate thread: it may block and take locks, but must be thread-safe."""
 
 
 def exposition(samples: Iterable[Sample]) -> Iterator[str]:
-    """The text of all samples, metric by metric: the format wants those of a metric together, so all are collected first."""
+    """The text of all samples, by metric: the format requires those of a metric together, so all are collected first."""
     families: dict[Metric, list[str]] = {}
     for sample in samples:
         lines = families.get(sample.metric)
@@ -67,7 +67,7 @@ def _histogram(metric: Metric, values: tuple[str, ...], histogram: Histogram) ->
     return [*lines, f"{metric.name}_sum{labels} {_number(histogram.total)}", f"{metric.name}_count{labels} {seen}"]
 
 
-@lru_cache(maxsize=4096)  # a queue's labels are the same for all its metrics, which come one after the other
+@lru_cache(maxsize=4096)  # a queue has the same labels in all its metrics, which follow each other
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     if not names:
         return ""

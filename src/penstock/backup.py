@@ -1,7 +1,7 @@
-"""Backups of a data directory: copied while a broker has it open, checked, and restored.
+"""Backups of a data directory: copied while a broker has it open, verified, and restored.
 
-A backup is a data directory itself: a broker can open it, and `verify` checks it. What is in it is as of one moment; cursors and
-tokens are copied before the log, so that no cursor is ahead of it.
+A backup is a data directory itself: a broker can open it, and `verify` checks it. Its log is a snapshot of one moment; cursors
+and tokens are copied before the log, so that no cursor is ahead of it.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ if TYPE_CHECKING:
 
 TOKENS = "tokens.json"
 FILES = (cursors.FILE, TOKENS, "router-config.json")
-"""What lies beside the log in a data directory: cursors, tokens, and the last configuration that a router fetched."""
+"""Files beside the log in a data directory: cursors, tokens, and the last configuration that a router fetched."""
 MANIFEST = "backup.json"
-"""The SHA-256 of those `FILES` that a backup has. It counts until a broker opens the backup, which may change them."""
+"""The SHA-256 of each of the `FILES` in a backup. It is ignored once a broker has opened the backup, which may change them."""
 
 ANSWER_SECONDS = 3_600.0
-"""How long a server may take to copy its database before it sends."""
+"""How long a server may take to copy its database before it sends data."""
 STEP_BYTES = 256 * 1024
 PRIVATE_DIRECTORY = 0o700
 
 Progress = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
+"""Called with the amount done and the total."""
 
 
 def _unseen(*_: int) -> None:
-    """Progress that nobody looks at."""
+    """The default progress: does nothing."""
 
 
 class Report(NamedTuple):
-    """What a data directory holds, and what is wrong with it."""
+    """The contents of a data directory, and its problems."""
 
     streams: int
     messages: int
     events: int
     bytes: int
-    """Of the messages."""
+    """The size of the messages."""
     cursors: int
     tokens: int
     problems: list[str]
-    """What is damaged; the numbers do not count it."""
+    """The damage found; damaged parts are not included in the numbers."""
 
 
 def back_up(
@@ -88,13 +88,13 @@ def back_up(
     token_file: str | os.PathLike[str] | None = None,
     progress: Progress = _unseen,
 ) -> None:
-    """Copy a data directory to `target`, which must not exist or be empty; on disk when it returns.
+    """Copy a data directory to `target`, which must not exist or must be empty. The copy is on disk on return.
 
-    A broker may have the source open: it is not delayed. `token_file` is copied in place of `tokens.json` of the source. The copy
-    is its owner's alone. An error leaves nothing at `target`.
+    A broker may have the source open, and is not delayed. `token_file` is copied in place of `tokens.json` of the source. Only
+    the owner can read the copy. After an error, nothing is left at `target`.
 
     Raises:
-        InvalidArgument: the source is no data directory, or there is something at the target.
+        InvalidArgument: the source is not a data directory, or the target is not empty.
         CorruptLog: the source is damaged.
         FailedPrecondition: the target cannot be written.
     """
@@ -109,7 +109,7 @@ def _copied(
     token_file: str | os.PathLike[str] | None,
     progress: Progress,
 ) -> Iterator[Path]:
-    """A copy of a data directory, which is complete at the end of the block."""
+    """Copy a data directory; the copy is complete at the end of the block."""
     journal = ReadOnlyJournal(source)
     try:
         with _new_directory(target) as copy:
@@ -137,7 +137,7 @@ def download(
     tls: ssl.SSLContext | None = None,
     progress: Progress = _unseen,
 ) -> None:
-    """Let a server make a backup of itself, and write it to `target`, as `back_up` does.
+    """Let a server make a backup of itself, and write it to `target` like `back_up`.
 
     The server needs room for a copy on its disk. `token` must have every verb for every name of every project.
     """
@@ -167,7 +167,7 @@ def _unpack(response: HTTPResponse, copy: Path, progress: Progress) -> None:
                     done += len(piece)
                     progress(done, total)
         while response.read(STEP_BYTES):
-            pass  # what fills the last block
+            pass  # the padding of the last block
     if response.length:
         raise ConnectionError(f"{response.length} bytes are missing")
     if not names >= {DATABASE, MARK, FORMAT_FILE}:
@@ -181,7 +181,7 @@ def _write_manifest(copy: Path) -> None:
 
 
 def _check_manifest(path: Path) -> Iterator[CorruptLog]:
-    """What differs from the manifest of a backup, if there is one that counts."""
+    """The differences from the manifest of a backup, unless there is none or a broker has opened the backup."""
     content = _content(path / MANIFEST)
     if content is None or (path / "LOCK").exists():
         return
@@ -198,14 +198,14 @@ def _check_manifest(path: Path) -> Iterator[CorruptLog]:
 
 
 def _digests(path: Path) -> dict[str, str]:
-    """The SHA-256 of each of the `FILES` that are there."""
+    """The SHA-256 of each of the `FILES` that exist."""
     contents = {name: _content(path / name) for name in FILES}
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items() if content is not None}
 
 
 @contextmanager
 def _created(path: Path) -> Iterator[BinaryIO]:
-    """A new file for its owner only; on disk when it is closed."""
+    """A new file that only its owner can read; on disk when it is closed."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE), "wb") as file:
         yield file
         file.flush()
@@ -213,7 +213,7 @@ def _created(path: Path) -> Iterator[BinaryIO]:
 
 
 def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: Progress = _unseen) -> Report:
-    """Check a backup, and copy it to `target`, which must not exist or be empty. A damaged backup is refused with CorruptLog."""
+    """Verify a backup, and copy it to `target`, which must not exist or must be empty. CorruptLog if the backup is damaged."""
     report = verify(backup)
     if report.problems:
         raise CorruptLog(str(backup), "the backup", "; ".join(report.problems))
@@ -222,10 +222,10 @@ def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], *, p
 
 
 def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _unseen) -> Report:
-    """Read everything in a data directory, or in the database at an address, and compare every checksum. A broker may own it.
+    """Read everything in a data directory, or in the database at an address, and check every checksum. A broker may have it open.
 
-    `progress` is called with the number of messages and events that were read since it was called last. InvalidArgument if it is
-    no data directory; what is damaged is in the report.
+    `progress` is called with the number of messages and events read since its last call. InvalidArgument if it is not a data
+    directory; damage is listed in the report.
     """
     found = Verified()
     problems: list[str] = []
@@ -250,7 +250,7 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] = _u
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """A SHA-256 over the log in a data directory or in the database at an address: equal logs have the same."""
+    """A SHA-256 of the log in a data directory or in the database at an address: equal logs have equal fingerprints."""
     journal = _reader(path)
     try:
         return journal.fingerprint()
@@ -259,7 +259,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _reader(path: str | os.PathLike[str]) -> ReadOnlyJournal | ReadOnlyPostgres:
-    """The log at a path or an address, to be read."""
+    """Open the log at a path or an address for reading."""
     if isinstance(path, str) and is_database(path):
         from penstock.journal.postgres_reader import ReadOnlyPostgres  # noqa: PLC0415  # psycopg is an extra
 
@@ -268,7 +268,7 @@ def _reader(path: str | os.PathLike[str]) -> ReadOnlyJournal | ReadOnlyPostgres:
 
 
 def _checked(check: Callable[[], Verified]) -> Verified:
-    """What a check returns. Retention of a broker that runs may remove what is being read: then it is read again."""
+    """Run a check. Retention of a running broker may remove what is being read: then the check is repeated."""
     for _ in range(CHANCES - 1):
         try:
             return check()
@@ -279,7 +279,7 @@ def _checked(check: Callable[[], Verified]) -> Verified:
 
 @contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Note an error about what is stored, and continue. What cannot be read here, or by this version, is no damage."""
+    """Note an error about stored data, and continue. A path or a format that cannot be read is not damage, and raises."""
     try:
         yield
     except (InvalidArgument, FailedPrecondition):
@@ -290,7 +290,7 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _new_directory(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """A directory to write to, for its owner only; an error removes what was written."""
+    """A directory to write to, for its owner only. On an error, the written files are removed."""
     if not isinstance(target, str | os.PathLike) or not os.fspath(target) or "\0" in str(target):
         raise InvalidArgument.of("target", target, "the path of a directory")
     path = Path(target)
@@ -315,7 +315,7 @@ def _new_directory(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _remove(path: Path, mode: int | None) -> None:
-    """Remove what was written to a directory that was empty and had this mode, or, if it was made, the directory."""
+    """Remove the files written to a directory that was empty and had this mode; without a mode, remove the directory itself."""
     if mode is None:
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -326,7 +326,7 @@ def _remove(path: Path, mode: int | None) -> None:
 
 
 def _content(file: Path) -> bytes | None:
-    """What is in a file; None if it does not exist."""
+    """The content of a file; None if it does not exist."""
     try:
         return file.read_bytes()
     except FileNotFoundError:

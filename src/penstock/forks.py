@@ -17,7 +17,7 @@ from typing import Any
 from penstock.errors import OpenedBeforeFork
 
 HARMLESS = frozenset({"close", "is_alive"})
-"""What a child may call, so that it can leave a `with` block: `close` does nothing there, and no thread is alive."""
+"""Attributes that a child may use, to leave a `with` block: there `close` does nothing, and `is_alive` is False."""
 
 _process = os.getpid()
 _owned: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -68,7 +68,7 @@ def _after_fork() -> None:
     _owned.clear()
     _connections.clear()
     if things or connections:
-        import ctypes  # noqa: PLC0415  # only here is it needed
+        import ctypes  # noqa: PLC0415  # only needed here
 
         for one in [*things, *connections]:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
@@ -83,10 +83,10 @@ def _foreign(kind: type, what: str, owner: int) -> type:
         raise OpenedBeforeFork(what, owner)
 
     async def close_later(*_: object, **__: object) -> None:
-        """Nothing: what is open is the parent's."""
+        """Do nothing: files and sockets belong to the parent."""
 
     def close(*_: object, **__: object) -> None:
-        """Nothing: what is open is the parent's."""
+        """Do nothing: files and sockets belong to the parent."""
 
     is_async = inspect.iscoroutinefunction(getattr(kind, "close", None))
     members = {"__getattribute__": refuse, "close": close_later if is_async else close, "is_alive": False}

@@ -72,7 +72,7 @@ def _blocking(source: type, **extra: Any) -> Any:
 
 
 _DIRECT = frozenset({"ack", "nack", "modify_ack_deadline", "json"})
-"""A method that may be called from any thread and does not wait."""
+"""Methods that are thread-safe and do not block."""
 
 
 def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Callable[..., Any]:
@@ -113,7 +113,7 @@ def _iterate(self: Blocking) -> Iterator[Any]:
                 return
             yield _wrapped(item, self._thread)
     finally:
-        # Garbage may be collected in any thread. In the loop's own thread nothing is to be done: a loop closes its iterators.
+        # Garbage may be collected in any thread. In the loop's own thread there is nothing to do: a loop closes its iterators.
         if isinstance(iterator, AsyncGenerator) and self._thread.is_alive and not self._thread.is_here:
             self._thread.call(iterator.aclose)
 
@@ -141,7 +141,7 @@ def _on(self: Blocking, event: str, listener: Listener) -> Blocking:
 
 
 def _off(self: Blocking, event: str, listener: Listener) -> Blocking:
-    """Stop calling it."""
+    """Stop calling a function that was registered with `on`."""
     beside = self._inner.__dict__.get("_blocking_listeners", {}).pop((event, listener), None)
     if beside is not None:
         self._thread.call(lambda: self._inner.off(event, beside))

@@ -1,4 +1,4 @@
-"""The documented import path of what `QueueManager` takes and returns. The code is in `penstock.values.queue`."""
+"""The documented import path of the values that `QueueManager` takes and returns. They are defined in `penstock.values.queue`."""
 
 from penstock.values.queue import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
 

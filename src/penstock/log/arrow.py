@@ -1,10 +1,10 @@
-"""Ranges of streams and of the event log as Arrow record batches. The only place of the broker that imports pyarrow.
+"""Ranges of streams and of the event log as Arrow record batches. Only the modules `arrow*` of this package import pyarrow.
 
-The payloads of a stored chunk already lie in one buffer with their ends, so a column of values is made without touching a row;
-the other columns of plain messages are made chunk by chunk. The same offsets always give the same rows.
+The payloads of a stored chunk are already in one buffer with their ends, so a column of values is made without reading single
+rows; the other columns of plain messages are made chunk by chunk. The same offsets always give the same rows.
 
-`read_stream` and `read_events` read from a broker. What stands below them reads from any `LogView`: parts of a range, each a
-batch and the offset at which to continue after it.
+`read_stream` and `read_events` read from a broker. The functions below them read from any `LogView`: they yield the parts of a
+range, each a batch and the offset at which to continue after it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ except ImportError as error:
 BATCH_ROWS = 65_536
 BATCH_BYTES = 64 * 1024 * 1024
 _NEAR = 256
-"""Dead letters that are no farther apart than this are looked up in one read."""
+"""Dead letters with at most this distance between their messages are looked up in one read."""
 
 MESSAGES = pa.schema(
     [
@@ -50,7 +50,7 @@ MESSAGES = pa.schema(
         pa.field("priority", pa.int8(), nullable=False),
         pa.field("publish_time", TIME, nullable=False),
         pa.field("expires_at", TIME),
-        # A stream is one ordered log: always 0, for queries that were written for logs in parts.
+        # A stream is one ordered log: always 0, for queries that were written for partitioned logs.
         pa.field("partition", pa.int32(), nullable=False),
     ]
 )
@@ -61,7 +61,7 @@ LEASED = pa.schema(
         pa.field("attempt", pa.int32(), nullable=False),
         # The order of delivery: of two messages of a group, the one with the lower position comes first.
         pa.field("position", pa.int64(), nullable=False),
-        # How often the query has tried it in batches before, and how many of these attempts count.
+        # The number of attempts in earlier batches of the query, and how many of them count.
         pa.field("tried", pa.int32(), nullable=False),
         pa.field("failures", pa.int32(), nullable=False),
         pa.field("wait", pa.duration("us"), nullable=False),
@@ -122,10 +122,10 @@ def read_stream(
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a stream from offset `start` up to `stop` (default: its end now), as batches with the schema `MESSAGES`.
+    """The messages of a stream from offset `start` up to `stop` (default: its current end), in batches with schema `MESSAGES`.
 
-    `stream_name` is that of a topic or a queue; write `topic:x` or `queue:x` where both exist. `columns` picks some of them.
-    OutOfRange when retention has removed part of the range.
+    `stream_name` is the name of a topic or a queue; write `topic:x` or `queue:x` if both exist. `columns` selects columns.
+    OutOfRange if retention has removed part of the range.
     """
     view = BrokerLog(broker)
     span = view.find(stream_name)
@@ -136,9 +136,9 @@ def read_stream(
 def read_events(
     broker: Broker, start: int | None = None, stop: int | None = None, *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The event log from offset `start` (default: the oldest there is) up to `stop` (default: its end now).
+    """The event log from offset `start` (default: the oldest) up to `stop` (default: its current end).
 
-    Batches with the schema `EVENTS`. OutOfRange when retention has removed part of the range.
+    The batches have the schema `EVENTS`. OutOfRange if retention has removed part of the range.
     """
     broker.sync()
     view = BrokerLog(broker)
@@ -151,7 +151,7 @@ def read_events(
 
 
 def message_schema(columns: Sequence[str] | None = None) -> pa.Schema:
-    """`MESSAGES`, or the named columns of it in this order."""
+    """`MESSAGES`, or the named columns of it in the given order."""
     if columns is None:
         return MESSAGES
     unknown = [name for name in columns if name not in MESSAGES.names]
@@ -171,10 +171,10 @@ def message_parts(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[Part]:
-    """The messages of a range, or those with one of these ordering keys. What is wrong with the question is said at once.
+    """The messages of a range, or those with one of these ordering keys. Arguments are checked before the first part is read.
 
-    StreamReplaced when the stream is not the one of the span's number; OutOfRange when the log does not hold the range, also
-    later, when retention removes what was not read yet.
+    StreamReplaced if the stream does not have the number of the span; OutOfRange if the log does not have the whole range,
+    also later, if retention removes messages that are not read yet.
     """
     schema = message_schema(columns)
     span = current(view, span)
@@ -195,7 +195,7 @@ def _key_set(keys: Sequence[str]) -> pa.Array:
 
 def _message_parts(make: MessageColumns, groups: Iterator[Group], within: range, keys: pa.Array | None) -> Iterator[Part]:
     for group in groups:
-        # Whole chunks, cut to the range that was asked for.
+        # Whole chunks, cut to the requested range.
         end = group[-1][0].first + group[-1][0].count
         before, after = max(within.start - group[0][0].first, 0), max(end - within.stop, 0)
         batch = make.batch(group)
@@ -208,7 +208,7 @@ def _message_parts(make: MessageColumns, groups: Iterator[Group], within: range,
 
 
 def _chunks(view: LogView, span: StreamSpan, within: range) -> Iterator[tuple[Summary, Chunk]]:
-    """The chunks of a range; OutOfRange where one is missing."""
+    """The chunks of a range; OutOfRange at a missing one."""
     expected, going_on = within.start, within.stop
     for summary, chunk in view.journal.read(span.number, within.start, within.stop):
         if summary.first > expected:
@@ -217,13 +217,13 @@ def _chunks(view: LogView, span: StreamSpan, within: range) -> Iterator[tuple[Su
         expected = summary.first + summary.count
         yield summary, chunk
     if expected < within.stop:
-        # Retention was here since the range was found to be whole.
+        # Retention has removed chunks since the range was checked.
         now = current(view, span)
         raise OutOfRange(span.stream, expected, max(now.earliest, going_on), now.latest)
 
 
 def _groups(chunks: Iterator[tuple[Summary, Chunk]], batch_rows: int, batch_bytes: int) -> Iterator[Group]:
-    """As many chunks as make a batch at a time."""
+    """Chunks in groups, each for one batch."""
     group: Group = []
     count = size = 0
     try:
@@ -235,7 +235,7 @@ def _groups(chunks: Iterator[tuple[Summary, Chunk]], batch_rows: int, batch_byte
                 yield group
                 group, count, size = [], 0, 0
     except OutOfRange:
-        # What was read until then is good.
+        # The chunks read before are valid.
         if group:
             yield group
         raise
@@ -249,7 +249,7 @@ def _groups(chunks: Iterator[tuple[Summary, Chunk]], batch_rows: int, batch_byte
 def event_parts(
     view: LogView, start: int, stop: int, *, streams: Mapping[int, str] | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Part]:
-    """The events of a range, or those of some streams: their numbers, each with the name to show. OutOfRange as for messages."""
+    """The events of a range, or those of `streams` (numbers with the names to show). OutOfRange as for messages."""
     check_range(EVENT_LOG, start, stop, *view.event_range())
     return _event_parts(view, range(start, stop), streams, batch_rows)
 
@@ -273,7 +273,7 @@ def _event_parts(view: LogView, within: range, streams: Mapping[int, str] | None
 
 
 def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]:
-    """The records of a range; OutOfRange where one is missing."""
+    """The records of a range; OutOfRange at a missing one."""
     expected = within.start
     if not within:
         return
@@ -290,7 +290,7 @@ def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]
 
 
 class _Letter(msgspec.Struct, gc=False):
-    """A message that was dead-lettered, as its event records it."""
+    """A dead letter, from its event."""
 
     offset: int
     stream: int | None
@@ -303,7 +303,7 @@ class _Letter(msgspec.Struct, gc=False):
 def dead_letter_parts(
     view: LogView, start: int, stop: int, *, streams: Mapping[int, str] | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Part]:
-    """The dead letters of a range of the event log, or those of some streams, with their payloads. OutOfRange as for events."""
+    """The dead letters of a range of the event log, or those of `streams`, with their payloads. OutOfRange as for events."""
     check_range(EVENT_LOG, start, stop, *view.event_range())
     return _dead_letter_parts(view, range(start, stop), streams, batch_rows)
 
@@ -328,7 +328,7 @@ def _dead_letter_parts(view: LogView, within: range, streams: Mapping[int, str] 
 
 
 def _letters(view: LogView, gathered: list[_Letter], streams: Mapping[int, str], queues: Mapping[int, str]) -> Iterator[Part]:
-    """Dead letters with their payloads, in batches that are not too large."""
+    """Dead letters with their payloads, in batches of limited size."""
     if not gathered:
         return
     spans = _near(gathered)
@@ -349,7 +349,7 @@ def _letters(view: LogView, gathered: list[_Letter], streams: Mapping[int, str],
 
 
 def _near(gathered: list[_Letter]) -> list[tuple[int, int, int]]:
-    """(stream, start, stop) of the reads that find all these messages: those that lie near each other are found by one."""
+    """(stream, start, stop) of the reads for all these messages: messages near each other share a read."""
     spans: list[tuple[int, int, int]] = []
     for number, offset in sorted({(each.stream, each.message_offset) for each in gathered if each.stream is not None}):
         if spans and spans[-1][0] == number and offset < spans[-1][2] + _NEAR:

@@ -1,7 +1,7 @@
-"""The columns of stored messages as Arrow arrays, made chunk by chunk and not row by row.
+"""The columns of stored messages as Arrow arrays, made chunk by chunk, not row by row.
 
-Most chunks are plain: all their messages were published at one instant, with one priority and without keys. Their ids, offsets
-and times are then arithmetic, and their payloads already lie as Arrow wants them.
+Most chunks are plain: all their messages were published at the same time, with one priority and without keys. Then the ids,
+offsets and times can be calculated, and the payloads already have the layout of Arrow.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class MessageColumns:
         return pa.repeat(pa.scalar(self._span.stream, pa.string()), _count(group))
 
     def offset(self, group: Group) -> pa.Array:
-        """Runs of numbers: chunks follow each other, but where some are left out."""
+        """Runs of numbers: chunks follow each other, except where some are left out."""
         return _runs([(summary.first, summary.count) for summary, _ in group])
 
     def message_id(self, group: Group) -> pa.Array:
-        """Thirty digits each, which share all but the last few."""
+        """Thirty digits each, of which only the last few differ."""
         parts: list[bytes] = []
         for summary, chunk in group:
             offsets = range(summary.first, summary.first + summary.count)
@@ -64,11 +64,11 @@ class MessageColumns:
         return pa.Array.from_buffers(pa.string(), _count(group), [None, _id_ends(_count(group)), pa.py_buffer(b"".join(parts))])
 
     def key(self, group: Group) -> pa.Array:
-        """Null where there is none."""
+        """Null for messages without a key."""
         return _sparse(group, "keys", pa.string(), lambda keys: pa.array([key or None for key in keys], pa.string()))
 
     def value(self, group: Group) -> pa.Array:
-        """Each chunk's buffers as they are when chunks are large, joined buffers when there are many small ones."""
+        """The unchanged buffers of large chunks, or the joined buffers of many small ones."""
         if _count(group) >= _MANY * len(group):
             return _joined([_binary(chunk.count, b"\0\0\0\0" + _native(chunk.ends), chunk.data) for _, chunk in group])
         ends, base = array("i", [0]), 0
@@ -78,7 +78,7 @@ class MessageColumns:
         return _binary(len(ends) - 1, ends.tobytes(), b"".join([chunk.data for _, chunk in group]))
 
     def attributes(self, group: Group) -> pa.Array:
-        """Null where there are none."""
+        """Null for messages without attributes."""
         return _sparse(group, "attributes", TEXTS, _maps)
 
     def priority(self, group: Group) -> pa.Array:
@@ -86,7 +86,7 @@ class MessageColumns:
         return pa.Array.from_buffers(pa.int8(), _count(group), [None, pa.py_buffer(b"".join(given))])
 
     def publish_time(self, group: Group) -> pa.Array:
-        """One instant for a chunk, or one for each of its messages."""
+        """One time for a chunk, or one for each of its messages."""
         times = array("q")
         for summary, chunk in group:
             times += (
@@ -95,7 +95,7 @@ class MessageColumns:
         return pa.Array.from_buffers(TIME, len(times), [None, pa.py_buffer(times)])
 
     def expires_at(self, group: Group) -> pa.Array:
-        """Null where there is no time to live."""
+        """Null for messages without a time to live."""
         return _sparse(group, "expires_at", TIME, lambda times: pa.array(times, TIME))
 
     def partition(self, group: Group) -> pa.Array:
@@ -104,7 +104,7 @@ class MessageColumns:
 
 
 class EventColumns:
-    """Gathers records of the event log into the columns of a batch: what a record says once is written down once."""
+    """Collects records of the event log into the columns of a batch. A value that a record has once is stored once."""
 
     def __init__(self, schema: pa.Schema, streams: Mapping[int, str], queues: Mapping[int, str]) -> None:
         self._schema = schema
@@ -114,11 +114,11 @@ class EventColumns:
 
     def _clear(self) -> None:
         self.count = 0
-        """How many rows were gathered."""
+        """The number of collected rows."""
         self._told: list[EventRecord] = []
         self._runs: list[tuple[int, int]] = []
         self._which = array("i")
-        """For every row, which record describes it."""
+        """For every row, the index of its record."""
         self._offsets: list[int | None] = []
         self._ids: list[bytes | None] = []
         self._attempts: list[int | None] = []
@@ -128,7 +128,7 @@ class EventColumns:
         self._which_detail = array("i")
 
     def add(self, first: int, told: EventRecord) -> None:
-        """A record, whose first event has the offset `first`."""
+        """Add a record whose first event has the offset `first`."""
         count = told.count
         self._which += array("i", [len(self._told)]) * count
         self._told.append(told)
@@ -149,7 +149,7 @@ class EventColumns:
             self._details += [told.detail_of(row) for row in range(count)]
         else:
             self._which_detail += array("i", [len(self._details)]) * count
-            self._details.append(cast("dict[str, str]", told.detail))  # every value was found to be a text
+            self._details.append(cast("dict[str, str]", told.detail))  # every value is a text, as checked above
 
     def taken(self) -> pa.RecordBatch:
         told, which = self._told, _numbers(self._which)
@@ -191,7 +191,7 @@ def _numbers(values: array[int]) -> pa.Array:
 
 
 def _runs(runs: Iterable[tuple[int, int]]) -> pa.Array:
-    """Numbers in runs: (first, count) each. Those that follow each other are one."""
+    """Numbers in runs of (first, count). Adjacent runs are joined."""
     joined: list[list[int]] = []
     for first, count in runs:
         if joined and joined[-1][1] == first:
@@ -206,10 +206,10 @@ def _count(group: Group) -> int:
 
 
 def _sparse(group: Group, name: str, kind: pa.DataType, make: Callable[[list[Any]], pa.Array]) -> pa.Array:
-    """A column that most chunks do not have."""
+    """A column that only few chunks have."""
     if all(getattr(chunk, name) is None for _, chunk in group):
         return pa.nulls(_count(group), kind)
-    # Chunks that have it, or have it not, are taken together: thousands of tiny arrays would cost more than their rows.
+    # One array for all chunks, with or without the column: thousands of tiny arrays would cost more than their rows.
     values: list[Any] = []
     for summary, chunk in group:
         column = getattr(chunk, name)
@@ -218,7 +218,7 @@ def _sparse(group: Group, name: str, kind: pa.DataType, make: Callable[[list[Any
 
 
 def _maps(maps: Sequence[dict[str, str] | None], *, is_null: bool = True) -> pa.Array:
-    """A column of maps; one that is empty is null, or stays empty."""
+    """A column of maps. Empty maps become null, or stay empty without `is_null`."""
     ends = array("i", accumulate([len(each) if each else 0 for each in maps], initial=0))
     given = [each for each in maps if each]
     keys, texts = (
@@ -238,7 +238,7 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 
 def _native(ends: bytes) -> bytes:
-    """The ends of a chunk in this machine's order of bytes."""
+    """The ends of a chunk in this machine's byte order."""
     return ends if sys.byteorder == "little" else numbers(ends).tobytes()
 
 
@@ -249,7 +249,7 @@ def _endings() -> list[bytes]:
 
 
 def _ids(prefix: str, offsets: range) -> Iterator[bytes]:
-    """The ids of messages that share all but the offset, in pieces that share all but its last four digits."""
+    """The ids of messages that differ only in the offset, in pieces of which only the last four digits differ."""
     start = offsets.start
     while start < offsets.stop:
         stop = min(offsets.stop, (start // _LOW + 1) * _LOW)
@@ -275,10 +275,10 @@ def _ends_of(size: int) -> pa.Buffer:
 
 
 def _id_ends(count: int) -> pa.Buffer:
-    """Where ids end, one after the other."""
+    """The end positions of consecutive ids."""
     return _ends_of(_rounded(count)).slice(0, 4 * (count + 1))
 
 
 def _rounded(count: int) -> int:
-    """The next power of two from a batch's rows on, so that few sizes are ever made."""
+    """The count rounded up to a power of two, at least the rows of a batch, so that only few sizes are made."""
     return 1 << max(count - 1, _LEAST - 1).bit_length()

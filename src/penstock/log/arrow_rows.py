@@ -1,6 +1,6 @@
-"""Rows that are to be published, as they come in Arrow: checked column by column as a publish is, and turned into messages.
+"""Rows in Arrow format that are to be published: checked column by column like a publish, and converted to messages.
 
-Checking is done once, when rows are staged, with the time of Arrow's kernels; turning them into messages later checks nothing.
+They are checked once, when they are staged, with fast Arrow kernels; the later conversion to messages checks nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ except ImportError as error:
     raise ImportError(f"writing as Arrow needs pyarrow: {how_to_install('arrow')}", name="pyarrow") from error
 
 LONGEST = 36_525 * DAY
-"""No time to live is longer."""
+"""The longest time to live."""
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
 
@@ -51,7 +51,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_binary(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_binary(kind):
-        return bool(kind.byte_width > 0)  # of no bytes any number of rows could be sent
+        return bool(kind.byte_width > 0)  # with no bytes per row, any number of rows could be sent
     return any(fits(kind) for fits in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
 
 
@@ -59,9 +59,9 @@ class _Column(NamedTuple):
     """A column of a write."""
 
     fits: Callable[[pa.DataType], bool]
-    """Which types it may have."""
+    """Whether a type is allowed."""
     kind: pa.DataType
-    """What is made of them."""
+    """The type that it is converted to."""
     wanted: str
 
 
@@ -79,7 +79,7 @@ _COLUMNS = {
 
 
 class Target(NamedTuple):
-    """A stream that rows go to, and what it gives those that do not say it themselves."""
+    """A stream that rows are published to, and its defaults for missing values."""
 
     stream: StreamDescription
     priority: int
@@ -88,12 +88,12 @@ class Target(NamedTuple):
 
     @property
     def is_queue(self) -> bool:
-        """Whether it is a work queue: no ordering keys there, and empty payloads are welcome."""
+        """Whether it is a work queue: these have no ordering keys, and allow empty payloads."""
         return self.stream.kind == QUEUE
 
 
 def target(broker: Broker, stream: StreamDescription) -> Target:
-    """A stream as rows see it. QueueNotFound if it is that of a work queue which was deleted."""
+    """The target for a stream. QueueNotFound if it belongs to a deleted work queue."""
     if stream.kind != QUEUE:
         return Target(stream, DEFAULT_PRIORITY, None)
     queue = find_work_queue(broker, stream.name)
@@ -105,14 +105,14 @@ def target(broker: Broker, stream: StreamDescription) -> Target:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse columns that are not known, not there, or of another type than wanted."""
+    """Refuse unknown and missing columns, and unexpected types."""
     names = schema.names
     for field in schema:
         known = _COLUMNS.get(field.name)
         if known is None:
             raise InvalidArgument(f"column {field.name[:100]!r} is not known, expected some of {', '.join(_COLUMNS)}")
         if names.count(field.name) > 1:
-            raise InvalidArgument(f"column {field.name!r} is there {names.count(field.name)} times, expected once")
+            raise InvalidArgument(f"column {field.name!r} appears {names.count(field.name)} times, expected once")
         kind = _without_dictionary(field.type)
         if not known.fits(kind) and not (pa.types.is_null(kind) and field.name != "value"):
             raise InvalidArgument(f"column {field.name!r} is {field.type}, expected {known.wanted}")
@@ -121,13 +121,13 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def plain(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The columns of a batch in the types that rows are made from. InvalidArgument for what does not fit them."""
+    """The columns of a batch, converted to the types of `_COLUMNS`. InvalidArgument for values that cannot be converted."""
     check_batch(sum(map(spread, batch.columns)))
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         known = _COLUMNS[name]
         try:
-            # Whatever is finer than a microsecond is cut off.
+            # Fractions of a microsecond are cut off.
             columns[name] = column.cast(_without_dictionary(column.type)).cast(known.kind, safe=name != "deliver_at")
         except pa.ArrowInvalid as error:
             raise InvalidArgument(f"column {name!r} cannot be read as {known.wanted}: {error}") from None
@@ -141,7 +141,7 @@ def _without_dictionary(kind: pa.DataType) -> pa.DataType:
 def grouped(
     columns: dict[str, pa.Array], default: str | None, row: int
 ) -> Iterator[tuple[str, dict[str, pa.Array], pa.Array | None]]:
-    """(stream, its rows, their places) for every stream of a batch, in the order of first rows; places None: all rows, in order.
+    """(stream, its rows, their positions) for every stream of a batch, in the order of first rows; None for all rows in order.
 
     `row` is the number of the batch's first row, for errors.
     """
@@ -173,7 +173,7 @@ def grouped(
 
 
 def check(columns: dict[str, pa.Array], where: Target, row: Callable[[int], int]) -> None:
-    """Refuse rows that a publish would refuse: the first bad one is reported, by its number, which `row` gives for a place."""
+    """Refuse rows that a publish would refuse. The error names the first invalid row; `row` returns its number for a position."""
 
     def refuse(mask: pa.Array, name: str, wanted: str, hint: str | None = None) -> None:
         place = _first(mask)
@@ -217,7 +217,7 @@ def check(columns: dict[str, pa.Array], where: Target, row: Callable[[int], int]
 
 
 def _attribute_sizes(attributes: pa.Array, row: Callable[[int], int]) -> pa.Array:
-    """How many bytes the attributes of each row have; InvalidArgument for those that cannot be."""
+    """The bytes of the attributes of each row; InvalidArgument for invalid attributes."""
     bounds = attributes.offsets
     low, high = bounds[0].as_py(), bounds[-1].as_py()
     keys, values = attributes.keys.slice(low, high - low), attributes.items.slice(low, high - low)
@@ -243,7 +243,7 @@ def _attribute_sizes(attributes: pa.Array, row: Callable[[int], int]) -> pa.Arra
     )
     refuse(pc.is_null(values), of_value, "a string")
     refuse(pc.greater(value_sizes, MAX_ATTRIBUTE_VALUE_BYTES), of_value, f"at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes")
-    # The bytes of all entries so far, looked up where each row begins and ends.
+    # Cumulative bytes of all entries, looked up at the begin and the end of each row.
     each = pc.add(key_sizes, value_sizes).cast(pa.int64())
     sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(each)])
     ends = pc.subtract(bounds, low)
@@ -252,13 +252,13 @@ def _attribute_sizes(attributes: pa.Array, row: Callable[[int], int]) -> pa.Arra
 
 
 def _first(mask: pa.Array) -> int | None:
-    """The first place where a mask is true; None when it nowhere is."""
+    """The first position where a mask is true; None if there is none."""
     found = pc.index(mask, value=True).as_py()
     return None if found < 0 else found
 
 
 def messages(columns: dict[str, pa.Array], where: Target, now: int) -> Batch:
-    """Rows that were checked, as the log keeps them."""
+    """Convert checked rows to messages as the log stores them."""
     values = columns["value"].fill_null(b"").to_pylist() if columns["value"].null_count else columns["value"].to_pylist()
     count = len(values)
     keys, attributes = _texts(columns.get("key")), _maps(columns.get("attributes"))
@@ -294,7 +294,7 @@ def messages(columns: dict[str, pa.Array], where: Target, now: int) -> Batch:
 
 
 def _texts(column: pa.Array | None) -> list[str] | None:
-    """A column of texts; None when none is there."""
+    """A column of texts; None if all are empty."""
     if column is None or column.null_count == len(column):
         return None
     texts: list[str] = column.fill_null("").to_pylist()
@@ -302,7 +302,7 @@ def _texts(column: pa.Array | None) -> list[str] | None:
 
 
 def _maps(column: pa.Array | None) -> list[dict[str, str] | None] | None:
-    """A column of attributes; None when none is there. Of a key that is there twice the last one counts."""
+    """A column of attributes; None if all are empty. If a key appears twice, the last one counts."""
     if column is None or column.null_count == len(column):
         return None
     maps = [dict(entries) if entries else None for entries in column.to_pylist()]
@@ -310,7 +310,7 @@ def _maps(column: pa.Array | None) -> list[dict[str, str] | None] | None:
 
 
 def rows_of(batches: list[tuple[str, list[StoredMessage]]], now: int) -> pa.RecordBatch:
-    """Messages as rows again, each list with the name of its stream: what the rules of a topic have made of a part."""
+    """Convert messages back to rows, each list with the name of its stream: a part after the transforms of a topic."""
     every = [message for _, messages in batches for message in messages]
     lives = [None if message.expires_at is None else (message.expires_at - now) / SECOND for message in every]
     columns = {

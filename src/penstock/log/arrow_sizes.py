@@ -1,7 +1,7 @@
-"""How large Arrow data becomes when it is unpacked, found out without unpacking it.
+"""How large Arrow data is after decompression, calculated without decompressing it.
 
-A few kilobytes can stand for terabytes: buffers are compressed, dictionaries and views say the same bytes again and again. What a
-stranger sends is therefore measured first.
+A few kilobytes can represent terabytes: buffers are compressed, and dictionaries and views repeat the same bytes. So data from
+clients is measured first.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidArgument
 
 MAX_UNPACKED = 256 * 1024 * 1024
-"""How large one batch may become that is compressed or says bytes again: it is in memory as a whole."""
+"""The largest size of a batch that is compressed or repeats bytes: the whole batch is in memory."""
 _DICTIONARY, _RECORDS = 2, 3
-"""The kinds of messages that hold buffers, as Arrow numbers them."""
+"""Arrow's numbers of the kinds of messages with buffers."""
 _BYTES = (
     pa.types.is_binary,
     pa.types.is_large_binary,
@@ -31,7 +31,7 @@ _BUFFER = struct.Struct("<qq")
 
 
 def check_unpacked(path: Path, limit: int) -> None:
-    """InvalidArgument for an Arrow IPC stream with a batch that is too large to unpack, or more than `limit` bytes in all."""
+    """InvalidArgument if a batch of an Arrow IPC stream is too large after decompression, or all of them exceed `limit` bytes."""
     total = 0
     try:
         with pa.memory_map(str(path)) as source:
@@ -42,7 +42,7 @@ def check_unpacked(path: Path, limit: int) -> None:
                 total += size
     except (pa.ArrowException, struct.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's
+            raise  # an error of the disk
         raise InvalidArgument(f"the body is not a sound Arrow IPC stream: {error}") from None
     if total > limit:
         raise InvalidArgument(
@@ -51,7 +51,7 @@ def check_unpacked(path: Path, limit: int) -> None:
 
 
 def check_batch(size: int) -> None:
-    """Refuse a batch that takes too much memory when it is unpacked."""
+    """Refuse a batch that would take too much memory."""
     if size > MAX_UNPACKED:
         raise InvalidArgument(
             f"a batch is {size} bytes when it is unpacked, expected at most {MAX_UNPACKED}", hint="send it as several batches"
@@ -59,13 +59,13 @@ def check_batch(size: int) -> None:
 
 
 def spread(column: pa.Array) -> int:
-    """How many bytes a column says by pointing at them, perhaps many times at the same; 0 where none can be said twice."""
+    """How many bytes a column references, counting repeated references; 0 for types without references."""
     kind = column.type
     if pa.types.is_map(kind):
         return spread(column.keys) + spread(column.items)
     if pa.types.is_dictionary(kind):
         if _is_view(kind.value_type):
-            # Bytes that are pointed at twice over: the longest value for each row is more than there can be.
+            # Two levels of references: the longest value for each row is an upper limit.
             return max(_view_sizes(column.dictionary), default=0) * len(column)
         if not any(fits(kind.value_type) for fits in _BYTES):
             return 0
@@ -84,7 +84,7 @@ def _view_sizes(column: pa.Array) -> memoryview:
 
 
 def _unpacked(head: memoryview, body: pa.Buffer | None) -> tuple[int, bool]:
-    """(bytes, whether they are compressed) of a message: its buffers, as the head in front of them describes them."""
+    """(bytes, whether they are compressed) of the buffers of a message, from its header."""
     message = _Table(head, _uint(head, 0))
     kind, header = message.byte(1), message.table(2)
     records = header.table(1) if kind == _DICTIONARY and header is not None else header
@@ -102,7 +102,7 @@ def _unpacked(head: memoryview, body: pa.Buffer | None) -> tuple[int, bool]:
 
 
 class _Table:
-    """A table of a flatbuffer: fields are found through a list of their places, 0 for one that is not there."""
+    """A table of a flatbuffer. Fields are found through a list of their offsets, with 0 for absent ones."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data = data
@@ -118,7 +118,7 @@ class _Table:
         return None if place is None else _Table(self._data, place + _uint(self._data, place))
 
     def buffers(self, field: int) -> Iterator[tuple[int, int]]:
-        """(offset, length) of each entry of a list of them."""
+        """(offset, length) of each entry of a list of buffers."""
         place = self._place(field)
         if place is not None:
             first = place + _uint(self._data, place)

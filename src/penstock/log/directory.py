@@ -1,6 +1,6 @@
-"""The log of a broker's data directory on this machine, read without asking the broker, and while it continues writing.
+"""The log of a broker's data directory on this machine, read without the broker, also while the broker writes to it.
 
-It knows what is on disk: a publish as soon as it is confirmed, other events within 100 ms.
+It sees what is on disk: a publish as soon as it is confirmed, other events within 100 ms.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class DirectoryLog:
     """A `Log` over a data directory. Safe to use from many threads. Close it, or use it as a context manager.
 
-    `project`: the streams of that project, under the names that it knows. Without, those whose names stand alone, as a server's
-    default project has them; the events are then those of all projects.
+    `project`: the streams of that project, under their names in it. Without a project, those of a server's default project, whose
+    names are stored without a project; the events are then those of all projects.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, project: str | None = None) -> None:
@@ -39,19 +39,19 @@ class DirectoryLog:
         self._view = JournalView(ReadOnlyJournal(path), self._shown)
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What can be read now. Cheap when nothing was written since the last time."""
+        """The ranges that can be read now. Cheap if nothing was written since the last call."""
         return Spans(log_view.select(self._view, names, pattern), EventSpan(*self._view.event_range()))
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
-        """For every stream the first offset published at or after an instant (microseconds); its end when there is none."""
+        """For every stream the first offset published at or after a time (microseconds); its end if there is none."""
         return log_view.offsets_at(self._view, times)
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
+        """How far a reader gets from `starts` within `max_bytes`, which are shared fairly between the streams."""
         return log_view.offsets_for(self._view, starts, max_bytes)
 
     def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """About how many bytes each stream has from an offset to its end."""
+        """The approximate number of bytes of each stream from an offset to its end."""
         return log_view.sizes_after(self._view, starts)
 
     def messages(
@@ -75,11 +75,11 @@ class DirectoryLog:
         return (batch for batch, _ in dead_letter_parts(self._view, start, stop, streams=self._wanted(streams)))
 
     def close(self) -> None:
-        """Let go of the files. Safe to call twice."""
+        """Close the files. Safe to call twice."""
         self._view.journal.close()
 
     def _wanted(self, streams: Sequence[str] | None) -> dict[int, str] | None:
-        """The streams whose events are meant, by number, with the names to show; None for all there are."""
+        """The numbers of the streams whose events are requested, with the names to show; None for all."""
         if streams is None and self._project is None:
             return None
         stored = self._view.names().streams
@@ -88,7 +88,7 @@ class DirectoryLog:
         return known.streams if streams is None else known.numbers(streams)
 
     def _shown(self, kind: str, name: str) -> str | None:
-        """The name by which a stream is known here; None when it belongs to another project."""
+        """The name of a stream in this project; None if it belongs to another project."""
         project, plain = self._projects.split(name)
         return stream_name(kind, plain) if project == (self._project or self._projects.default) else None
 
@@ -100,24 +100,24 @@ class DirectoryLog:
 
 
 class FollowedJournal(ReadableJournal, Protocol):
-    """A journal that somebody else writes."""
+    """A journal that another process writes."""
 
     path: str
 
     def version(self) -> object:
-        """What changes whenever something became readable; while it is the same, nothing did."""
+        """A value that changes whenever something new can be read, and only then."""
 
     def stored_checkpoint(self) -> tuple[int, bytes | None]:
-        """The offset of the first event that is not in the checkpoint, and the checkpoint; None if there is none."""
+        """The offset of the first event after the checkpoint, and the checkpoint; None if there is none."""
 
     def events_since(self, start: int, stop: int) -> Iterator[Event]:
-        """The events between two offsets; CorruptLog if some are not there."""
+        """The events between two offsets; CorruptLog if some are missing."""
 
 
 class JournalView:
-    """A `LogView` that follows a journal: the checkpoint in outline, and the events since.
+    """A `LogView` that follows a journal: it reads the outline of the checkpoint, and the events since.
 
-    `shown` returns the name by which a stream is known here, or None for one that is not.
+    `shown` returns the name of a stream in this view, or None if it is not visible here.
     """
 
     def __init__(self, journal: FollowedJournal, shown: Callable[[str, str], str | None] = stream_name) -> None:
@@ -128,9 +128,9 @@ class JournalView:
         self._ends = (0, 0)
         self._outline = Outline()
         self._numbers: dict[str, int] | None = None
-        """The streams by the names they are known by here; None when the outline is not there."""
+        """The streams by their names in this view; None while there is no outline."""
         self._spans: dict[int, StreamSpan] = {}
-        """What was asked for since something was last written."""
+        """The spans requested since the last write to the journal."""
 
     def spans(self) -> list[StreamSpan]:
         with self._lock:
@@ -150,7 +150,7 @@ class JournalView:
             return self._ends
 
     def sync(self) -> None:
-        """Nothing waits: what is stored can be read."""
+        """Nothing to do: everything stored can be read."""
 
     def names(self) -> LogNames:
         with self._lock:
@@ -167,8 +167,8 @@ class JournalView:
         return span
 
     def _follow(self) -> dict[str, int]:
-        """Take note of what was written since the last time; returns the streams by name. Call it with the lock held."""
-        # Asked first: what is written while the rest is read is found the next time.
+        """Read what was written since the last call; returns the streams by name. Call it with the lock held."""
+        # Read first: writes during the following reads are found by the next call.
         version = self.journal.version()
         if self._numbers is not None and version == self._version:
             return self._numbers
@@ -177,7 +177,7 @@ class JournalView:
             try:
                 self._numbers = self._read_on(known)
             except CorruptLog:
-                # Retention may have been here between two questions, or since the last one: the checkpoint is newer then.
+                # Retention may have removed events in the meantime: then the checkpoint is newer.
                 known = None
                 if chance + 1 == CHANCES:
                     raise
@@ -189,7 +189,7 @@ class JournalView:
         return self._numbers
 
     def _read_on(self, known: dict[str, int] | None) -> dict[str, int]:
-        """Bring the outline up to date: from where it is, or, when nothing is known, from the checkpoint on."""
+        """Update the outline with the events since the last call or, if nothing is known, from the checkpoint on."""
         oldest, latest = self.journal.event_range()
         since = self._ends[1]
         if known is None:

@@ -1,11 +1,11 @@
-"""The data directory: who may open it, and whether what lies there is what was left.
+"""The data directory: its lock, its format, and the check that its files are as the last broker left them.
 
-LOCK        held by the broker that has it open; says who
-FORMAT      written last when the directory is made: a directory with it is never taken for a new one
+LOCK        held by the broker that has it open, with its process id
+FORMAT      written last when the directory is created: a directory with it is never treated as new
 penstock.db the log (SQLite, with its -wal and -shm beside it while open)
 high-water  the number of events confirmed so far, written after each commit without waiting for the disk: it can be
-            behind the log, never ahead of it, so a log that ends before it has lost something
-cursors     how far readers outside the broker are
+            behind the log, never ahead of it, so a log that ends before it has lost data
+cursors     the positions of readers outside the broker
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAL = f"{DATABASE}-wal"
 FORMAT_FILE = "FORMAT"
 MARK = "high-water"
 PRIVATE = 0o600
-"""What is made here holds messages and keys: for the owner only."""
+"""The mode of new files: they contain messages and keys, so only the owner may read them."""
 
 
 log = logging.getLogger("penstock.broker")
@@ -78,7 +78,7 @@ class Directory:
         forks.own(self, "data directory")
 
     def after_fork(self) -> None:
-        """In a child: the lock is the parent's alone, and ends with it."""
+        """In a child: close the copies of the files. The lock belongs only to the parent, and ends with it."""
         mark, lock = self._mark, self._lock
         self._mark, self._lock = None, -1
         for file in (mark, lock):
@@ -95,33 +95,33 @@ class Directory:
 
     @property
     def is_of_this_format(self) -> bool:
-        """Whether `FORMAT` says so; it does not between a migration and `confirm`."""
+        """Whether `FORMAT` has the current format. Between a migration and `confirm` it has the old one."""
         return (self.path / FORMAT_FILE).read_text(errors="replace") == formats.text(formats.FORMAT)
 
     def check(self) -> None:
-        """Refuse a directory whose files are not what was left there."""
+        """Refuse a directory whose files are not as they were left."""
         check_files(self.path)
 
     def begin(self) -> None:
-        """Make the file of a new log, which SQLite would let others read; what SQLite puts beside it gets the same mode."""
+        """Create the file of a new log, as SQLite would let others read it. SQLite gives the files beside it the same mode."""
         try:
             os.close(os.open(self.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
         except OSError as error:
             raise JournalUnavailable(str(self.path), f"{self.database.name}: {error.strerror}") from error
 
     def confirm(self) -> None:
-        """The directory is complete: from now on it is never taken for a new one."""
+        """Mark the directory as complete: from now on it is never treated as new."""
         confirm(self.path)
 
     def mark(self, events: int) -> None:
-        """Note how many events are durable. Not synced: it costs a system call, no disk."""
+        """Store how many events are durable. It is not synced: it costs a system call, not a disk write."""
         try:
             if self._mark is None:
                 self._mark = os.open(self.path / MARK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-                os.ftruncate(self._mark, _MARK.size)  # a damaged one may be longer
+                os.ftruncate(self._mark, _MARK.size)  # a damaged mark may be longer
             os.pwrite(self._mark, _packed(events), 0)
         except OSError as error:
-            # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
+            # The commit is on disk: the mark may be behind it, but failing the publish would be wrong.
             log.warning("cannot write %s: %s", self.path / MARK, error)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Directory:
             os.close(mark)
         if self._lock >= 0:
             if not self._had_wal and self._wal.exists() and not self._wal.stat().st_size:
-                # SQLite made it when it looked; a refusal leaves things as they were.
+                # SQLite created it while reading; a refused directory is left unchanged.
                 self._wal.unlink()
             lock, self._lock = self._lock, -1
             os.close(lock)
@@ -152,7 +152,7 @@ def _packed(events: int) -> bytes:
 
 
 def marked(path: Path) -> int | None:
-    """How many events were durable at least; None when the mark is missing or was torn by a power loss."""
+    """The minimum number of durable events; None if the mark is missing or was damaged by a power loss."""
     try:
         raw = (path / MARK).read_bytes()
     except FileNotFoundError:
@@ -166,9 +166,9 @@ def marked(path: Path) -> int | None:
 
 
 def check_mark(path: Path, read_events: Callable[[], int], *, is_needed: bool = False) -> None:
-    """Refuse a log that ends before what was confirmed. The mark is read first: a broker may write to the log.
+    """Refuse a log that ends before the last confirmed event. The mark is read first: a broker may be writing to the log.
 
-    `is_needed`: refuse also a log with events whose mark is missing or damaged, which a broker accepts.
+    `is_needed`: also refuse a log with events whose mark is missing or damaged. A broker accepts such a log.
     """
     confirmed = marked(path)
     events = read_events()
@@ -181,7 +181,7 @@ def check_mark(path: Path, read_events: Callable[[], int], *, is_needed: bool = 
 
 
 def check_files(path: Path) -> None:
-    """Refuse a data directory whose files are not what was left there."""
+    """Refuse a data directory whose files are not as they were left."""
     try:
         _check_files(path)
     except OSError as error:
@@ -189,7 +189,7 @@ def check_files(path: Path) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> PenstockError:
-    """The error for a file of the directory that cannot be read. A missing permission is no damage."""
+    """The error for a file of the directory that cannot be read. A missing permission is not damage."""
     if isinstance(error, PermissionError):
         return FailedPrecondition(
             f"cannot read {str(error.filename or path)!r}: {error.strerror}", hint="run this as the owner of the data directory"
@@ -215,7 +215,7 @@ def _check_files(path: Path) -> None:
 
 
 def read_file(path: Path) -> bytes | None:
-    """What is in a file of the directory; None if there is none."""
+    """The content of a file of the directory; None if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -225,7 +225,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that whatever happens there is the old one or the new one, as a whole."""
+    """Replace a file atomically: after a crash there is either the complete old file or the complete new one."""
     draft = path.with_name(f"{path.name}.new")
     with open(draft, "wb", opener=_private) as file:
         file.write(content)
@@ -240,7 +240,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def make_directory(path: Path, mode: int = 0o777) -> None:
-    """Make a directory and those above it, so that their names survive a power loss. One that exists keeps its mode."""
+    """Create a directory and its parents, so that they survive a power loss. An existing directory keeps its mode."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(mode, exist_ok=True)
@@ -248,7 +248,7 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Return when the names in a directory survive a power loss."""
+    """Sync the names in a directory, so that they survive a power loss."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -257,10 +257,10 @@ def sync_directory(path: Path) -> None:
 
 
 def _in_wal(path: Path, pages: range) -> bool:
-    """Whether SQLite's write-ahead log holds all these pages.
+    """Whether SQLite's write-ahead log contains all these pages.
 
-    A crash while the log was copied into the database leaves a first page that already counts pages still to come; they are
-    all in the log then.
+    A crash while the log was copied into the database leaves a first page that already counts pages that are not copied yet.
+    Then all of these are in the log.
     """
     try:
         raw = path.open("rb")

@@ -1,7 +1,7 @@
-"""Formats of a data directory: which one this version writes, and how it makes that of an older one.
+"""Formats of a data directory: the format that this version writes, and the migrations from older ones.
 
-The number is in the file `FORMAT` and in the table `meta`; the latter counts. A change of what is stored that an older version
-would not understand gets a new number, and a step in `STEPS` that makes it of the one before.
+The number is in the file `FORMAT` and in the table `meta`; the latter is authoritative. A change of the stored data that an older
+version could not read gets a new number, and a migration from the previous format in `STEPS`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {}
-"""What makes format N + 1 of format N, by N. All steps and the new number are one transaction."""
+"""The migrations from format N to N + 1, by N. All steps and the new number are one transaction."""
 
 _TEXT = re.compile(r"penstock data directory, format ([1-9][0-9]{0,99})\n")
 
 
 def text(number: int) -> str:
-    """What `FORMAT` says."""
+    """The content of the file `FORMAT`."""
     return f"penstock data directory, format {number}\n"
 
 
 def check_text(path: str, file: str, found: str) -> None:
-    """Refuse what is no format, and a format that this version cannot read."""
+    """Refuse an invalid format, and one that this version cannot read."""
     match = _TEXT.fullmatch(found)
     if match is None:
         raise CorruptLog(path, file, f"it says {found[:60]!r}, this version reads {text(FORMAT)!r}")
@@ -36,7 +36,7 @@ def check_text(path: str, file: str, found: str) -> None:
 
 
 def check_number(path: str, found: object) -> int:
-    """The format in `meta`, if this version reads it or can make its own of it."""
+    """The format in `meta`, if this version can read or migrate it."""
     if type(found) is not int or not (found >= FORMAT or found in STEPS):
         raise CorruptLog(path, "meta", f"format is {found!r}, this version reads {FORMAT}")
     if found > FORMAT:
@@ -45,7 +45,7 @@ def check_number(path: str, found: object) -> int:
 
 
 def migrate(database: apsw.Connection, found: int) -> None:
-    """Make the present format of an older one, within a transaction of the caller."""
+    """Migrate an older format to the current one, in a transaction of the caller."""
     for number in range(found, FORMAT):
         STEPS[number](database)
     database.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))

@@ -1,7 +1,7 @@
-"""The journal: what a broker writes down, and the port that every way of writing it down fulfils.
+"""The journal: what a broker stores, and the interface of all implementations.
 
-A journal keeps three things: the messages of every stream in chunks, the event log, and one checkpoint of the whole state.
-`penstock.testing.conformance.check_journal` holds every implementation to this contract.
+A journal stores three things: the messages of every stream in chunks, the event log, and one checkpoint of the whole state.
+`penstock.testing.conformance.check_journal` checks that an implementation fulfils this contract.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Append(msgspec.Struct, gc=False):
 
 
 class Commit(msgspec.Struct, gc=False):
-    """What is written together or not at all."""
+    """What is written as a whole or not at all."""
 
     at: int
     appends: list[Append]
@@ -44,7 +44,7 @@ class Commit(msgspec.Struct, gc=False):
 
 @runtime_checkable
 class ImmediateJournal(Protocol):
-    """One more ability of a journal that costs nothing to write to: things are taken one by one, without a commit."""
+    """A further interface, of a journal that is cheap to write to: it stores messages and events singly, without a commit."""
 
     def keep(self, stream: int, first: int, batch: Batch) -> None:
         """Store messages of a stream."""
@@ -54,58 +54,58 @@ class ImmediateJournal(Protocol):
 
 
 class StagedFiles(Protocol):
-    """Copies of the files of Spark writes that wait for their commit. They survive the node. Each call raises Unavailable."""
+    """Copies of the files of Spark writes that wait for their commit. They survive the node. Each call may raise Unavailable."""
 
     def keep(self, name: str, file: Path, info: bytes | None = None) -> None:
-        """Store a file under a name, for the one before, with what is known of it."""
+        """Store a file under a name, with its metadata. It replaces an earlier one."""
 
     def infos(self) -> dict[str, bytes | None]:
-        """All names, each with what is known of it."""
+        """All names with their metadata."""
 
     def fetch(self, name: str, file: Path) -> bool:
-        """Write what is stored under a name to a file; False if there is nothing."""
+        """Write the content stored under a name to a file; False if there is none."""
 
     def drop(self, folder: str) -> None:
-        """Remove everything whose name is in a folder."""
+        """Remove all files of a folder."""
 
 
 @runtime_checkable
 class RemoteJournal(Protocol):
-    """One more ability, of a journal whose database can be lost in the middle of a commit."""
+    """A further interface, of a journal whose connection can be lost in the middle of a commit."""
 
     @property
     def staged(self) -> StagedFiles:
-        """What is staged for Spark writes."""
+        """The staged files of Spark writes."""
 
     alive_at: int
     """When the database last answered, on the monotonic clock."""
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the connection, or with a commit that waits for long; None if nothing is."""
+        """The problem of the connection, or of a commit that has been waiting for long; None if there is none."""
 
     def is_stored(self) -> bool:
-        """After JournalUncertain: whether the commit is stored for good. JournalUncertain while that cannot be known.
+        """After JournalUncertain: whether the commit is durably stored. JournalUncertain while this is not known.
 
-        LogLost: another owner has the log, and this journal will never know.
+        LogLost: another node owns the log, and this journal will never know.
         """
 
 
 @runtime_checkable
 class FileJournal(Protocol):
-    """One more ability, of a durable journal: small files that lie beside the log, each replaced as a whole."""
+    """A further interface, of a durable journal: small files beside the log, each replaced as a whole."""
 
     path: str
 
     def read_file(self, name: str) -> bytes | None:
-        """What is in a file; None if there is none."""
+        """The content of a file; None if it does not exist."""
 
     def write_file(self, name: str, content: bytes) -> None:
-        """Replace a file; on disk when it returns. On JournalUnavailable it may be the old one or the new one, as a whole."""
+        """Replace a file; on disk on return. After JournalUnavailable it is either the complete old or the complete new one."""
 
 
 class ReadableJournal(Protocol):
-    """Reading, which any thread may do at any time."""
+    """Reading, by any thread at any time."""
 
     is_durable: bool
 
@@ -113,48 +113,48 @@ class ReadableJournal(Protocol):
         """The numbers of the streams that have messages here."""
 
     def earliest(self, stream: int) -> int | None:
-        """The offset from which on every message of a stream is here; None when there is none.
+        """The offset from which on the journal has every message of a stream; None if it has none.
 
-        Before it there may be chunks that somebody held when their neighbours were removed.
+        Before it there may be chunks that were held when their neighbours were removed.
         """
 
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
-        """The stored chunks that overlap a range of offsets, in order, unread."""
+        """The summaries of the stored chunks that overlap a range of offsets, in order; their bodies are not read."""
 
     def read(self, stream: int, start: int, stop: int) -> Iterator[tuple[Summary, Chunk]]:
-        """The stored chunks that overlap a range of offsets, in order, verified. What retention removed is not there."""
+        """The stored chunks that overlap a range of offsets, in order, verified; without those that retention has removed."""
 
     def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
         """The records of the event log that overlap a range, each with the offset of its first event."""
 
     def event_range(self) -> tuple[int, int]:
-        """The offsets of the oldest event kept and of the next one to come."""
+        """The offsets of the oldest stored event and of the next new one."""
 
     def close(self) -> None:
-        """Finish. Safe to call twice."""
+        """Close the journal. Safe to call twice."""
 
 
 class Journal(ReadableJournal, Protocol):
-    """The port. One thread appends, trims and checkpoints; any thread reads."""
+    """The interface. One thread appends, trims and checkpoints; any thread reads."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
-        """The last checkpoint, and every event since; an empty state for a new journal. Called once, first."""
+        """The last checkpoint, and every event since; an empty state for a new journal. Called once, before anything else."""
 
     def append(self, commit: Commit) -> None:
-        """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored.
+        """Store a commit. On return it survives a power loss (if `is_durable`); on JournalUnavailable nothing of it is stored.
 
-        An empty commit is a probe: it succeeds only when writing does. On JournalUncertain it is stored as a whole or not at all:
-        nothing else may be written until `is_stored` of the `RemoteJournal` has returned which.
+        An empty commit is a probe: it succeeds only if writing works. On JournalUncertain it is stored as a whole or not at all:
+        nothing else may be written until `is_stored` of the `RemoteJournal` has returned which of the two.
         """
 
     def checkpoint(self, state: State) -> None:
-        """Replace the checkpoint by the state as of the last commit; events before it are no longer needed to start."""
+        """Replace the checkpoint by the state as of the last commit. Earlier events are then no longer needed for a start."""
 
     def trim(self, stream: int, chunks: list[int]) -> None:
-        """Remove chunks, named by their first offsets."""
+        """Remove chunks, given by their first offsets."""
 
     def trim_events(self, before: int) -> None:
-        """Remove the events that happened before an instant and before the checkpoint, but none that is held."""
+        """Remove the events that are older than `before` and than the checkpoint, except those that are held."""
 
     def hold_events(self, start: int | None) -> None:
-        """Keep the events from an offset on, however old or many they are, until told otherwise; None: hold none."""
+        """Hold the events from an offset on, whatever their age and number, until the next call; None to hold none."""

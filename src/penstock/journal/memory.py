@@ -1,8 +1,8 @@
-"""A journal that lives as long as its process.
+"""A journal in memory: it is lost when its process ends.
 
-The default of `MessageQueue()` and of tests: the same log, events, replay and retention as on disk, only not durable. It keeps
-the message objects themselves, one pointer each. What is settled stays for replay until retention removes it, or until there
-is more than `history_bytes` of it, so that a busy broker in memory does not grow for a week.
+The default of `MessageQueue()` and of tests: the same log, events, replay and retention as on disk, but not durable. It stores
+the message objects themselves, one pointer each. Settled messages stay for replay until retention removes them, or until they
+exceed `history_bytes`, so that a busy broker in memory does not grow for a week.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from penstock.values.message import Batch, StoredMessage, summarize
 
 EVENT_RECORDS = 100_000
 EVENTS = 1_000_000
-"""A record may stand for a thousand events and more, each of which costs about 20 bytes."""
+"""One record may contain a thousand events or more, each of about 20 bytes."""
 SLACK = 1_000
-"""This many more may come before the oldest go, all at once."""
+"""How many records may exceed the limit before the oldest are removed together."""
 MERGED = 64
-"""Chunks smaller than this grow: chunks of one message would cost more than the message."""
+"""Chunks with fewer messages grow: a chunk for each message would need more memory than the message."""
 MERGED_BYTES = 64 * 1024
-"""A chunk grows to at most this many bytes, and larger batches are divided, so that large messages leave one by one."""
+"""A chunk grows to at most this many bytes, and larger batches are divided, so that large messages are removed singly."""
 MERGED_SPAN = 60 * SECOND
-"""They do not grow for longer than this, since a chunk leaves as a whole."""
+"""A chunk does not grow for longer than this, because it is removed as a whole."""
 
 
 class _Log:
-    """One stream's chunks: where each begins, and its messages."""
+    """The chunks of a stream: their first offsets, and their messages."""
 
     __slots__ = ("earliest", "firsts", "messages", "room")
 
@@ -43,12 +43,12 @@ class _Log:
         self.firsts: list[int] = []
         self.messages: list[list[StoredMessage]] = []
         self.earliest = earliest
-        """Nothing from here on was removed."""
+        """The offset from which on nothing was removed."""
         self.room = -1
-        """How many bytes the last chunk may still grow by; less than 0 when it may not, or when there is none."""
+        """How many bytes the last chunk may still grow by; negative if it may not grow, or there is none."""
 
     def add(self, first: int, messages: list[StoredMessage], size: int) -> None:
-        # Readers in other threads look only as far as `firsts` goes.
+        # Readers in other threads only read up to the length of `firsts`.
         self.messages.append(messages)
         self.firsts.append(first)
         self.room = MERGED_BYTES - size
@@ -62,7 +62,7 @@ class _Log:
 
 
 class MemoryJournal:
-    """Keeps everything in this process."""
+    """A journal in the memory of this process."""
 
     is_durable = False
 
@@ -70,13 +70,13 @@ class MemoryJournal:
         self._logs: dict[int, _Log] = {}
         self._events: deque[Event] = deque()
         self._first_event = 0
-        """The offset of the oldest event kept; those of the others are counted from it when they are read."""
+        """The offset of the oldest stored event; the others are counted from it when they are read."""
         self._counted = 0, 0
-        """How many records, from the oldest one kept on, have been counted, and the offset after the last of them."""
+        """How many records, from the oldest one on, were counted, and the offset after the last of them."""
         self._held_event = MAX_OFFSET
         self._shed_at = SLACK
         self._events_lock = threading.Lock()
-        """Held while old events leave, and while readers note which are there."""
+        """Held while old events are removed, and while readers copy the list."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
         return State(), ()
@@ -91,7 +91,7 @@ class MemoryJournal:
         log, messages = self._logs.get(stream), batch.messages
         if log is None:
             log = self._logs[stream] = _Log()
-        if batch.size <= log.room:  # so there is a last one
+        if batch.size <= log.room:  # so there is a last chunk
             last = log.messages[-1]
             if len(last) < MERGED and messages[0].publish_at - last[0].publish_at < MERGED_SPAN:
                 last += messages
@@ -117,7 +117,7 @@ class MemoryJournal:
             self._shed_at = len(self._events) + SLACK
 
     def checkpoint(self, state: State) -> None:
-        """Nothing to do: there is no start to prepare for."""
+        """Do nothing: a journal in memory is never opened again."""
 
     def streams(self) -> list[int]:
         return list(self._logs)
@@ -163,7 +163,7 @@ class MemoryJournal:
                 else:
                     kept.messages.append(messages)
                     kept.firsts.append(first)
-            # When the last chunk left, the next messages begin another one.
+            # If the last chunk was removed, the next messages begin a new one.
             kept.room = log.room if kept.firsts and kept.firsts[-1] == log.firsts[-1] else -1
             if kept.firsts:
                 self._logs[stream] = kept
@@ -183,7 +183,7 @@ class MemoryJournal:
         self._held_event = MAX_OFFSET if start is None else start
 
     def _shed_events(self) -> None:
-        """Let the oldest go when there are too many records, or too many events in them. Call it where nobody adds any."""
+        """Remove the oldest records if there are too many, or too many events in them. Only for the thread that adds events."""
         with self._events_lock:
             counted, stop = self._counted
             stop += sum([event.count for event in islice(reversed(self._events), len(self._events) - counted)])
@@ -191,7 +191,7 @@ class MemoryJournal:
             self._drop_events(len(self._events) - EVENT_RECORDS, stop - EVENTS)
 
     def _drop_events(self, most: int, before: int = 0) -> None:
-        """Let the `most` oldest records go, and all before an offset, but none that is held. Call it with their lock held."""
+        """Remove the `most` oldest records and all before an offset, except those that are held. Call it with their lock held."""
         counted, stop = self._counted
         dropped = 0
         while self._events and (end := self._first_event + self._events[0].count) <= self._held_event:

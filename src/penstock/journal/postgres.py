@@ -1,23 +1,23 @@
 """The journal of a broker on PostgreSQL: one log of a database, owned by one node at a time.
 
-    PostgresJournal(address, node=…, advertised=…, on_lost=…)   become the owner, or LogInUse: another node is
-    journal.owner() · PostgresReader.owner()                    who owns the log, since when, and when it was last alive
-    journal.abandon()                                           stop now: also a commit that hangs ends, with an unknown outcome
-    evict(address, seconds)                                     end the session of an owner that has been silent for this long
+    PostgresJournal(address, node=…, advertised=…, on_lost=…)   become the owner; LogInUse if another node is
+    journal.owner() · PostgresReader.owner()                    the owner of the log, since when, and when it was last alive
+    journal.abandon()                                           stop now: a hanging commit also ends, with an unknown outcome
+    evict(address, seconds)                                     end the session of an owner that has been silent for `seconds`
     ReadOnlyPostgres(address)                                   read without owning, also on a hot standby
 
-*Owning.* The session that writes holds an advisory lock on the log: it shows others whether it is worth trying. Safety does
-not depend on it: an owner raises `logs.epoch`, and every commit checks in its own statement that the epoch is still its own, with
-FOR SHARE. So a takeover waits for the commit that is in flight, and the old owner writes nothing after it. An owner that finds
-another epoch has lost the log for good: `on_lost` is called once, from any thread, and must return at once; every later write
-raises LogLost. To own the log again, open another journal.
+*Ownership.* The session that writes holds an advisory lock on the log, which shows others that it has an owner. Safety does not
+depend on it: a new owner increments `logs.epoch`, and every commit checks in its own statement, with FOR SHARE, that the epoch is
+unchanged. So a takeover waits for the commit in flight, and the old owner writes nothing after it. An owner that finds another
+epoch has lost the log permanently: `on_lost` is called once, from any thread, and must return at once; every later write raises
+LogLost. To own the log again, open another journal.
 
-*Heartbeat.* Once a second, on the same connection, `beat` and `confirmed` are renewed. The server ends the session after
-`IDLE_SECONDS` without a statement: a process that was stopped finds its session gone, and the lock with it.
+*Heartbeat.* Once a second, `beat` and `confirmed` are updated on the same connection. The server ends the session after
+`IDLE_SECONDS` without a statement, so a suspended process loses its session, and with it the lock.
 
-*Outcomes of a commit.* Stored; or JournalUnavailable, and nothing of it is stored; or JournalUncertain: the connection was lost
-or PostgreSQL warned while the statement ran. `is_stored` then looks for the commit under its epoch, after the old backend has
-ended. Nothing is ever cancelled: a cancelled wait for the standby looks like success.
+*Outcomes of a commit.* It is stored; or JournalUnavailable, and nothing of it is stored; or JournalUncertain: the connection was
+lost or PostgreSQL sent a warning while the statement ran. `is_stored` then looks for the commit under its epoch, after the old
+backend has ended. Statements are never cancelled: a cancelled wait for the standby looks like success.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ log = logging.getLogger("penstock.broker")
 
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 5
-"""After how many seconds without a statement the server ends the session of an owner."""
+"""Seconds without a statement after which the server ends the session of an owner."""
 PATIENCE = 5 * SECOND
 """How long a statement may wait before that is reported as a problem."""
 PART_BYTES = 64 * 1024 * 1024
@@ -115,24 +115,24 @@ INSERT INTO events (log, first, count, at, crc, body, epoch, commit_id)
 SELECT $1::int, u.*, 0, 0 FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::bytea[]) AS u
 """
 UNFINISHED = "unfinished_copy"
-"""The name in `meta` of a log that is being copied here."""
+"""The name in `meta` that marks a log into which another one is being copied."""
 _TERMINATE = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid = $1::int AND backend_start = $2::text::timestamptz
 """
 
 
 class _Sent(NamedTuple):
-    """A commit whose answer is awaited."""
+    """A commit that was sent, and whose answer has not arrived."""
 
     first: int
     events: int
     commit_id: int
     position: int | None
-    """Of its first chunk."""
+    """The position of its first chunk."""
 
 
 class PostgresJournal(PostgresReader):
-    """A log in PostgreSQL, owned by this process. See the module."""
+    """A log in PostgreSQL, owned by this process. See the docstring of the module."""
 
     def __init__(
         self,
@@ -148,12 +148,12 @@ class PostgresJournal(PostgresReader):
         self._names = node or socket.gethostname(), advertised, version
         self._on_lost = on_lost
         self.epoch = 0
-        """Of this owner: what it writes carries it."""
+        """The epoch of this owner. All its commits have it."""
         self._pen = threading.RLock()
         """Held by the thread that writes."""
         self._session: Session | None = None
         self._backend = 0, ""
-        """The process and the start of the last session, which may live on when its connection is lost."""
+        """The process id and the start time of the last session, which may outlive its connection."""
         self._sent: _Sent | None = None
         """A commit with an unknown outcome."""
         self._commits = 0
@@ -161,9 +161,9 @@ class PostgresJournal(PostgresReader):
         self._held_event = MAX_OFFSET
         self._lost: LogLost | None = None
         self._started_at: int | None = None
-        """When the statement that runs was sent."""
+        """When the running statement was sent."""
         self.alive_at = monotonic()
-        """When the database last answered; an owner that got no answer for long should deliver nothing any more."""
+        """When the database last answered. An owner that has had no answer for long should stop delivering."""
         self._trouble: str | None = None
         self._stop = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="penstock-heartbeat", daemon=True)
@@ -208,7 +208,7 @@ class PostgresJournal(PostgresReader):
                         return
                     if is_last:
                         raise self._unavailable(str(error)) from error
-                    continue  # the session had ended before the statement came: this is not worth an error
+                    continue  # the session had ended before the statement arrived: retry instead of an error
                 if found[0] != "1":
                     raise self._lose("its epoch is over")
                 assert found == ("1", str(int(count > 0)), str(len(rows))), f"the commit wrote {found}"
@@ -242,7 +242,7 @@ class PostgresJournal(PostgresReader):
             return
         base = stream << STREAM_BITS
         with self._writing() as session:
-            # Up to where the last of them reached, the stream is not whole any more.
+            # Up to the end of the last of them, the stream is not complete any more.
             last = "SELECT count FROM chunks WHERE log = $1::int AND position = $2::bigint"
             rows = session.execute(last, self.number, base | max(chunks))
             removed = max(chunks) + (int(rows[0][0] or 0) if rows else 0)
@@ -270,7 +270,7 @@ class PostgresJournal(PostgresReader):
             with self._writing() as session:
                 if session.execute(query, self.number, before, self._held_event):
                     [(oldest,)] = session.execute("SELECT min(first) FROM events WHERE log = $1::int", self.number)
-                    # Known to readers before they can see the gap.
+                    # Readers must know it before they can see the gap.
                     self._first_event = int(oldest or 0)
                     query = (
                         "INSERT INTO meta VALUES ($1::int, 'first_event', $2::bigint)"
@@ -285,7 +285,7 @@ class PostgresJournal(PostgresReader):
         self._held_event = MAX_OFFSET if start is None else start
 
     def write_file(self, name: str, content: bytes) -> None:
-        """Store what lies beside the log under a name; on disk, and on the standby, when it returns."""
+        """Store a file beside the log; on disk, and on the standby, on return."""
         query = (
             "INSERT INTO files VALUES ($1::int, $2, 1, $3::bytea)"
             " ON CONFLICT (log, name) DO UPDATE SET body = excluded.body, changed = files.changed + 1"
@@ -294,9 +294,9 @@ class PostgresJournal(PostgresReader):
             session.execute(query, self.number, name, content)
 
     def take_rows(self, chunks: Iterable[Row], events: Iterable[Row]) -> None:
-        """Store rows of another log as they are."""
+        """Store rows of another log unchanged."""
         with self._writing() as session:
-            # Until `take_state`, nobody opens what is only a part of a log.
+            # Until `take_state`, the incomplete log cannot be opened.
             session.execute("INSERT INTO meta VALUES ($1::int, $2, 1) ON CONFLICT DO NOTHING", self.number, UNFINISHED)
             for query, rows in ((_CHUNK_INSERT, list(chunks)), (_EVENT_INSERT, list(events))):
                 if rows:
@@ -304,7 +304,7 @@ class PostgresJournal(PostgresReader):
                     session.execute(query, self.number, *map(number_array, numbers), bytea_array(bodies))
 
     def take_state(self, ends: Mapping[str, int], since: int, checkpoint: bytes | None) -> None:
-        """Finish a log that was taken: where it begins, and its checkpoint."""
+        """Finish a log that was copied: store where it begins, and its checkpoint."""
         with self._writing() as session:
             for name, value in ends.items():
                 session.execute("INSERT INTO meta VALUES ($1::int, $2, $3::bigint)", self.number, name, value)
@@ -316,19 +316,19 @@ class PostgresJournal(PostgresReader):
         self._write_beat()
 
     def remove_all(self) -> None:
-        """Remove what was taken, after an error."""
+        """Remove everything that was copied, after an error."""
         with self._writing() as session:
             for table in ("chunks", "events", "meta", "checkpoints", "files", "staged"):
                 session.execute(f"DELETE FROM {table} WHERE log = $1::int", self.number)
 
     @property
     def staged(self) -> PostgresStaged:
-        """What is staged for Spark writes."""
+        """The staged files of Spark writes."""
         return PostgresStaged(self)
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the database; None if nothing is."""
+        """The problem of the database; None if there is none."""
         started_at = self._started_at
         if started_at is not None and monotonic() - started_at > PATIENCE:
             seconds = (monotonic() - started_at) // SECOND
@@ -336,7 +336,7 @@ class PostgresJournal(PostgresReader):
         return self._lost.problem if self._lost is not None else self._trouble
 
     def abandon(self) -> None:
-        """Give up the log at once: a statement that waits ends with an unknown outcome, and every later one is refused."""
+        """Give up the log at once: a waiting statement ends with an unknown outcome, and every later one is refused."""
         if self._lost is None:
             self._lost = LogLost(self.path, "this node has given up the log")
         session = self._session
@@ -356,7 +356,7 @@ class PostgresJournal(PostgresReader):
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acquire(self) -> None:
-        """Become the owner, whatever the owner before is doing; or LogInUse while it lives."""
+        """Become the owner, whatever the previous owner does; LogInUse while its session lives."""
         session = self._connect(is_first=True)
         try:
             if not _has_lock(session, self.number):
@@ -377,7 +377,7 @@ class PostgresJournal(PostgresReader):
         self._check_mark()
 
     def _connect(self, *, is_first: bool = False) -> Session:
-        """A session that writes."""
+        """Open the session that writes."""
         connection = self.address.connect("owner", target_session_attrs="read-write")
         try:
             session = Session(connection)
@@ -402,9 +402,9 @@ class PostgresJournal(PostgresReader):
         return session
 
     def _ready(self) -> Session:
-        """The session to write with; after the loss of one, another. Call it with the pen held.
+        """The session to write with; a new one if the last was lost. Call it with the pen held.
 
-        JournalUnavailable if there is none, LogLost if another node owns the log.
+        JournalUnavailable if none can be opened, LogLost if another node owns the log.
         """
         if not self._is_open:
             raise BrokerClosed
@@ -422,7 +422,7 @@ class PostgresJournal(PostgresReader):
         return self._session
 
     def _revive(self) -> None:
-        """Continue as the same owner over a new connection: the old backend must have ended, and the epoch be the same."""
+        """Continue as the same owner on a new connection. The old backend must have ended, and the epoch must be unchanged."""
         old = self._backend
         if self._session is not None:
             self._session.close()
@@ -445,7 +445,7 @@ class PostgresJournal(PostgresReader):
         log.warning("connected to PostgreSQL again, as the owner of the same log")
 
     def _is_found(self, problem: str) -> bool:
-        """Whether the commit with the unknown outcome is stored for good. Call it with the pen held."""
+        """Whether the commit with the unknown outcome is durably stored. Call it with the pen held."""
         sent = self._sent
         assert sent is not None, "there is a commit with an unknown outcome"
         if self._lost is not None:
@@ -454,7 +454,7 @@ class PostgresJournal(PostgresReader):
             if self._session is None or self._session.is_broken:
                 self._revive()
             assert self._session is not None, "it was opened a moment ago"
-            # Once this is replicated, so is everything before it.
+            # Once this is replicated, everything before it is replicated too.
             self._execute_beat(self._session)
             if sent.events:
                 found = self._session.execute(
@@ -476,14 +476,14 @@ class PostgresJournal(PostgresReader):
         return bool(found)
 
     def _execute_beat(self, session: Session) -> None:
-        """Renew `beat` and `confirmed` by a commit of its own; LogLost if the epoch is over."""
+        """Update `beat` and `confirmed` in a separate commit; LogLost if the epoch has changed."""
         values = (self.number, self.epoch, self._next_event, session.pid, session.started_at)
         if not self._run(session, _BEAT, *values):
             raise self._lose("its epoch is over")
         self._trouble = None
 
     def _write_beat(self) -> None:
-        """The same, with the errors of a write."""
+        """Like `_execute_beat`, with the errors of a write."""
         try:
             self._execute_beat(self._ready())
         except (Unsure, Refused) as error:
@@ -491,7 +491,7 @@ class PostgresJournal(PostgresReader):
 
     @contextmanager
     def _writing(self) -> Iterator[Session]:
-        """A transaction of several statements under our epoch. It is repeated by the caller when its outcome is unknown."""
+        """A transaction of several statements under our epoch. If its outcome is unknown, the caller repeats it."""
         with self._pen:
             session = self._ready()
             self._started_at = monotonic()
@@ -521,11 +521,11 @@ class PostgresJournal(PostgresReader):
         return rows
 
     def _beat(self) -> None:
-        """Show that this owner is alive, and notice that it is not the owner any more."""
+        """Show that this owner is alive, and notice if it has lost the log."""
         reported = False
         while not self._stop.wait(BEAT_SECONDS):
             if not self._pen.acquire(blocking=False):
-                # A commit is under way, and shows the same when it is done.
+                # A commit is under way, which shows the same.
                 trouble = self.trouble
                 if trouble is not None and not reported:
                     log.error("%s", trouble)
@@ -542,7 +542,7 @@ class PostgresJournal(PostgresReader):
                 self._pen.release()
 
     def _lose(self, problem: str) -> LogLost:
-        """Note that another node owns the log; returns the error to raise."""
+        """Record that another node owns the log; returns the error to raise."""
         if self._lost is None:
             self._lost = LogLost(self.path, f"this node has lost the log: {problem}")
             log.error("%s", self._lost)
@@ -557,9 +557,9 @@ class PostgresJournal(PostgresReader):
 
 
 def evict(address: str, seconds: float = IDLE_SECONDS, *, number: int = 1) -> bool:
-    """End the session of an owner that has been silent for this long; True if there was one. Its lock is free then.
+    """End the session of an owner that has been silent for `seconds`; True if there was one. Then its lock is free.
 
-    Needed where the owner's commit hangs, waiting for a standby: such a session is not idle.
+    This is necessary if the owner's commit hangs, waiting for a standby: such a session is not idle.
     """
     reader = PostgresReader(Address(address), number)
     try:
@@ -578,5 +578,5 @@ def evict(address: str, seconds: float = IDLE_SECONDS, *, number: int = 1) -> bo
 
 
 def _has_lock(session: Session, number: int) -> bool:
-    """Take the advisory lock of a log, which ends with the session."""
+    """Take the advisory lock of a log; it is released when the session ends."""
     return session.execute("SELECT pg_try_advisory_lock($1::int, $2::int)::text", LOCK_CLASS, number, keep=False) == [("true",)]

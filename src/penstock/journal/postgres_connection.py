@@ -1,8 +1,8 @@
 """Connections to PostgreSQL: addresses, errors, the format of the tables, and statements that are never cancelled.
 
 psycopg cancels a statement when a signal interrupts it, and a commit that is cancelled while it waits for the standby is reported
-as done, with a mere warning. So what changes anything goes through `Session`, which calls libpq itself and sends no cancel, and
-takes every warning for an unknown outcome.
+as successful, with only a warning. So all changes go through `Session`, which calls libpq directly, never sends a cancel, and
+treats every warning as an unknown outcome.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("penstock.broker")
 
 FORMAT = 1
 STEPS: Mapping[int, str] = {}
-"""The SQL that makes format N + 1 of format N, by N."""
+"""The SQL that migrates format N to N + 1, by N."""
 SCHEMA = "penstock"
 LOCK_CLASS = 0x50535448
 """The first key of all our advisory locks; the second is the log, or 0 for the tables themselves."""
@@ -51,7 +51,7 @@ DEFAULTS = {
     "keepalives_count": 3,
     "client_encoding": "UTF8",
 }
-"""Parameters that an address need not have. No time limit among them makes the server cancel anything."""
+"""Defaults of the parameters of an address. None of these timeouts makes the server cancel a statement."""
 
 
 class Address:
@@ -78,7 +78,7 @@ class Address:
         return f"{DATABASES[0]}{user}{','.join(places)}/{quote(found.get('dbname', ''))}"
 
     def connect(self, purpose: str, **parameters: object) -> psycopg.Connection[Any]:
-        """A connection in autocommit, with our tables in its path. Unavailable if there is none."""
+        """A connection in autocommit mode, with our schema in its search path. Unavailable if it cannot be opened."""
         name = f"{self._parameters.get('application_name', DEFAULTS['application_name'])} {purpose}"
         found: dict[str, Any] = {**DEFAULTS, **parameters, **self._parameters, "application_name": name}
         try:
@@ -97,12 +97,12 @@ class Address:
 
 
 def _text(error: psycopg.Error) -> str:
-    """An error of psycopg in one line."""
+    """The text of a psycopg error in one line."""
     return " ".join(str(error).split())
 
 
 def translated(path: str, where: str, error: psycopg.Error) -> PenstockError:
-    """What PostgreSQL reports to somebody who reads, in our words."""
+    """Convert an error of PostgreSQL while reading to one of ours."""
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
         return CorruptLog(path, where, _text(error))
     if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
@@ -111,11 +111,11 @@ def translated(path: str, where: str, error: psycopg.Error) -> PenstockError:
 
 
 class Unsure(Exception):
-    """A statement that was sent, and whose outcome is unknown."""
+    """A statement was sent, and its outcome is unknown."""
 
 
 class Refused(Exception):
-    """A statement that the server refused: it changed nothing."""
+    """The server refused a statement, which changed nothing."""
 
     def __init__(self, state: str, problem: str) -> None:
         super().__init__(problem)
@@ -127,7 +127,7 @@ Value = int | str | bytes | None
 
 
 class Session:
-    """A connection for statements that change something. For one thread at a time; only `cut` may be called by another."""
+    """A connection for statements with changes. For one thread at a time; only `cut` may be called by another thread."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -149,9 +149,9 @@ class Session:
         return bool(self._pgconn.status != pq.ConnStatus.OK)
 
     def execute(self, query: str, *values: Value, keep: bool = True) -> list[tuple[str | None, ...]]:
-        """Run one statement to its end; returns its rows as text. `keep`: it will be run again, so the server prepares it.
+        """Run one statement to its end; returns its rows as text. `keep`: it is prepared on the server, to be run again.
 
-        Unsure: it may have changed something, or not. Refused: it has changed nothing.
+        Unsure: it is not known whether it has changed anything. Refused: it has changed nothing.
         """
         self._warnings.clear()
         if self.is_broken:
@@ -169,13 +169,13 @@ class Session:
         ]
 
     def script(self, text: str) -> None:
-        """Run several statements without parameters, as one transaction unless they say otherwise."""
+        """Run several statements without parameters, as one transaction unless they contain BEGIN or COMMIT."""
         self._warnings.clear()
         self._check(self._pgconn.exec_(text.encode()))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several statements as a whole."""
+        """Run several statements as one transaction."""
         self.execute("BEGIN", keep=False)
         try:
             yield
@@ -186,7 +186,7 @@ class Session:
         self.execute("COMMIT", keep=False)
 
     def cut(self) -> None:
-        """End the connection now, also while a statement waits for its answer, which then is unknown. No cancel is sent."""
+        """End the connection now. The outcome of a running statement is then unknown. No cancel is sent."""
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._pgconn.socket)) as door:
             door.shutdown(socket.SHUT_RDWR)
 
@@ -231,7 +231,7 @@ def number_array(values: Sequence[int | None]) -> str:
 
 
 def make_tables(path: str, session: Session) -> None:
-    """Make the tables if there are none, or bring those of an older version to the present format."""
+    """Create the tables if there are none, or migrate those of an older format to the current one."""
     session.script(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
     with session.transaction():
         session.execute("SELECT pg_advisory_xact_lock($1::int, 0)", LOCK_CLASS, keep=False)
@@ -259,7 +259,7 @@ def check_format(path: str, found: int | None) -> int:
 
 
 def check_server(path: str, connection: psycopg.Connection[Any]) -> None:
-    """Refuse a server that is too old, or that gives an answer without having stored it."""
+    """Refuse a server that is too old or a standby, and warn if it does not sync to disk."""
     if connection.info.server_version < MIN_VERSION:
         raise FailedPrecondition(
             f"PostgreSQL of {path} has version {connection.info.server_version // 10_000}, expected 14 or newer"
@@ -274,9 +274,9 @@ def check_server(path: str, connection: psycopg.Connection[Any]) -> None:
 
 
 def check_direct(address: Address, session: Session, backend_pid: int) -> None:
-    """Refuse a pooler that gives each transaction a backend of its own choice: locks and settings would be those of others.
+    """Refuse a pooler in transaction mode: locks and settings would apply to the backends of others.
 
-    Two statements are compared, with a transaction of a second connection in between: such a pooler gives both one backend.
+    The backends of two statements are compared, with a transaction of a second connection in between.
     """
     if session.pid == backend_pid:
         return

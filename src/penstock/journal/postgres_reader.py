@@ -1,4 +1,4 @@
-"""Reading a log in PostgreSQL: on the primary for its owner, and on a hot standby, where nothing beyond `confirmed` is read."""
+"""Reading a log in PostgreSQL: on the primary for its owner, and on a hot standby, where only confirmed data is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReaderConnection:
         self.connection = connection
 
     def execute(self, query: str, parameters: Sequence[object] = ()) -> Rows:
-        """Run a query; its parameters are written `?`."""
+        """Run a query with `?` for parameters."""
         return self.connection.execute(query.replace("%", "%%").replace("?", "%s").encode(), parameters, binary=True)
 
     def close(self) -> None:
@@ -30,7 +30,7 @@ class ReaderConnection:
 
 
 class Owner(NamedTuple):
-    """Who owns a log, as the database knows it."""
+    """The owner of a log, from the database."""
 
     epoch: int
     node: str
@@ -38,26 +38,26 @@ class Owner(NamedTuple):
     version: str
     since: datetime
     silent_seconds: float
-    """How long ago the owner was alive, by the clock of the database."""
+    """The time since the last heartbeat of the owner, by the clock of the database."""
     confirmed: int
-    """How many events are confirmed at least."""
+    """The minimum number of confirmed events."""
     pid: int
     backend_start: datetime
     """The backend of the owner's connection."""
 
 
 class PostgresReader(SqlReader[ReaderConnection]):
-    """The reading half of a journal in PostgreSQL."""
+    """The reading part of a journal in PostgreSQL."""
 
     def __init__(self, address: Address, number: int) -> None:
         super().__init__(str(address))
         self.address = address
         self.number = number
-        """Which log of the database."""
+        """The number of the log in the database."""
         self._of_log = self._of_chunks = self._of_events = f"log = {number} AND "
 
     def after_fork(self) -> None:
-        """In a child: the connections are the parent's, and its own would be new ones."""
+        """Do nothing: the connections belong to the parent, and a child opens new ones."""
 
     def stored_checkpoint(self) -> tuple[int, bytes | None]:
         query = f"SELECT part, parts, events, crc, body FROM checkpoints WHERE log = {self.number} ORDER BY part"
@@ -73,21 +73,21 @@ class PostgresReader(SqlReader[ReaderConnection]):
         return since, body
 
     def owner(self) -> Owner | None:
-        """Who owns the log; None if nobody ever did."""
+        """The owner of the log; None if it never had one."""
         columns = "epoch, node, address, version, since, extract(epoch FROM clock_timestamp() - beat)::float8, confirmed, pid"
         with self._reading("the owner") as reader:
             row = reader.execute(f"SELECT {columns}, backend_start FROM logs WHERE log = {self.number}").fetchone()
         return None if row is None else Owner(*row)
 
     def lag_bytes(self) -> int | None:
-        """How far the standby that is furthest behind has still to write, in bytes; None if none is connected."""
+        """The lag in bytes of the slowest standby; None if no standby is connected."""
         query = "SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn))::bigint FROM pg_stat_replication"
         with self._reading("the replication") as reader:
             row = reader.execute(query).fetchone()
         return None if row is None else row[0]
 
     def read_file(self, name: str) -> bytes | None:
-        """What lies beside the log under a name; None if nothing does."""
+        """The content of a file beside the log; None if it does not exist."""
         with self._reading(name) as reader:
             row = reader.execute(f"SELECT body FROM files WHERE log = {self.number} AND name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
@@ -123,7 +123,7 @@ class PostgresReader(SqlReader[ReaderConnection]):
             raise CorruptLog(self.path, "the event log", problem)
 
     def _check_format(self) -> int:
-        """Refuse a database without our tables, or with those of a version that cannot be read."""
+        """Refuse a database without our tables, or with tables of a format that cannot be read."""
         with self._reading("opening") as reader:
             row = reader.execute(f"SELECT to_regclass('{SCHEMA}.meta') IS NULL").fetchone()
             if row is not None and row[0]:
@@ -146,17 +146,17 @@ class PostgresReader(SqlReader[ReaderConnection]):
             super()._give_back(reader)
             return
         with self._readers_lock:
-            # The others lost their server at the same time.
+            # The other connections were lost at the same time.
             lost, self._readers = [reader, *self._readers], []
         for one in lost:
             one.close()
 
 
 class ReadOnlyPostgres(PostgresReader):
-    """A log in PostgreSQL, to be read without owning it, also on a hot standby. Nothing beyond what is confirmed is read.
+    """A log in PostgreSQL for reading without owning it, also on a hot standby. Only confirmed data is read.
 
-    What the owner has sent but nobody has confirmed may be on this server and get lost at a failover; the offsets then belong to
-    other messages. A row of events proves that every earlier one is confirmed, and `logs.confirmed` follows within a second.
+    Unconfirmed data of the owner may be on this server and be lost at a failover; then other messages get its offsets. A row of
+    events proves that every earlier one is confirmed, and `logs.confirmed` follows within a second.
     """
 
     def __init__(self, address: str, *, number: int = 1) -> None:
@@ -172,13 +172,13 @@ class ReadOnlyPostgres(PostgresReader):
             raise
 
     def version(self) -> object:
-        """What changes whenever something became readable; while it is the same, nothing did."""
+        """A value that changes whenever something new can be read, and only then."""
         if not self._is_open:
             raise BrokerClosed
         return self.event_range()
 
     def standby_lag(self) -> float:
-        """How many seconds ago the newest transaction of this server was committed on the primary; 0 on the primary."""
+        """Seconds since the commit of the newest transaction on this standby; 0 on the primary and without a backlog."""
         query = (
             "SELECT CASE WHEN NOT pg_is_in_recovery() OR pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0"
             " ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8"

@@ -1,7 +1,7 @@
-"""What is staged for Spark writes, in PostgreSQL: a part survives the node that received it.
+"""The staged files of Spark writes in PostgreSQL: a part survives the node that received it.
 
-A node works with files; this keeps a copy of each, which the next owner of the log fetches when it needs it. Uploads have a
-connection of their own, so that a large part delays no publish.
+A node works with files; this stores a copy of each, which the next owner of the log fetches when it needs it. Each upload has its
+own connection, so that a large part does not delay publishing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PIECE_BYTES = 8 * 1024 * 1024
 
 
 class PostgresStaged:
-    """The files of one log. Safe for several threads."""
+    """The staged files of one log. Thread-safe."""
 
     def __init__(self, reader: PostgresReader) -> None:
         self._reader = reader
@@ -24,7 +24,7 @@ class PostgresStaged:
         self._number = reader.number
 
     def keep(self, name: str, file: Path, info: bytes | None = None) -> None:
-        """Store a file under a name, for the one before; it is replicated when it returns."""
+        """Store a file under a name, in place of an earlier one; it is replicated on return."""
         session = Session(self._address.connect("staging", target_session_attrs="read-write"))
         try:
             with session.transaction(), file.open("rb") as content:
@@ -40,13 +40,13 @@ class PostgresStaged:
             session.close()
 
     def infos(self) -> dict[str, bytes | None]:
-        """All names, each with what is known of it."""
+        """All names with their metadata."""
         with self._reader._reading("what is staged") as reader:
             query = f"SELECT name, info FROM staged WHERE log = {self._number} AND piece = 0"
             return dict(iter(reader.execute(query)))
 
     def fetch(self, name: str, file: Path) -> bool:
-        """Write what is stored under a name to a file; False if there is nothing."""
+        """Write the content stored under a name to a file; False if there is none."""
         draft, piece = file.with_name(f".{file.name}.fetched"), 0
         query = f"SELECT body FROM staged WHERE log = {self._number} AND name = ? AND piece = ?"
         with draft.open("wb") as content:
@@ -64,7 +64,7 @@ class PostgresStaged:
         return piece > 0
 
     def drop(self, folder: str) -> None:
-        """Remove everything whose name is in a folder."""
+        """Remove all files of a folder."""
         session = Session(self._address.connect("staging", target_session_attrs="read-write"))
         try:
             query = "DELETE FROM staged WHERE log = $1::int AND starts_with(name, $2)"

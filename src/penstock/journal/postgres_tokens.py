@@ -1,4 +1,4 @@
-"""The tokens of a server whose log is in PostgreSQL: beside the log, for all nodes."""
+"""The tokens of a server whose log is in PostgreSQL. They are stored beside the log, for all nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 
 
 class PostgresTokens:
-    """A store of tokens. With `watch` a thread looks for changes once a second, and `signature` and `read` never wait."""
+    """A store of tokens. With `watch` a thread checks for changes once a second, and `signature` and `read` never block."""
 
     def __init__(self, address: str, *, number: int = 1, watch: bool = False) -> None:
         self._reader = PostgresReader(Address(address), number)
@@ -65,7 +65,7 @@ class PostgresTokens:
         self._found = self._look()
 
     def refresh(self) -> None:
-        """Look for a change; while the database is away, the tokens stay as they are."""
+        """Check for changes. While the database is unavailable, the tokens stay as they are."""
         try:
             self._found = self._look()
         except (Unavailable, CorruptLog) as error:
@@ -76,7 +76,7 @@ class PostgresTokens:
         with self._reader._reading(self.name) as reader:
             row = reader.execute(f"SELECT to_regclass('{SCHEMA}.files') IS NULL").fetchone()
             if row is not None and row[0]:
-                return None, None  # the first owner makes the tables
+                return None, None  # the first owner creates the tables
             query = f"SELECT changed FROM files WHERE log = {number} AND name = ?"
             row = reader.execute(query, (FILE,)).fetchone()
             if row is not None and row[0] == self._found[1]:

@@ -1,8 +1,8 @@
-"""The log in a data directory for readers: without its LOCK, also while a broker writes to it.
+"""Reading the log in a data directory: without its LOCK, also while a broker writes to it.
 
-Nothing is made or changed in the directory but what SQLite itself puts beside a database that it reads (`-shm`, and an empty
-`-wal`). Where that is not allowed, because the directory cannot be written, a database that no broker has open is read as a file
-that does not change; every transaction makes sure that it did not.
+Nothing is created or changed in the directory, except the files that SQLite itself puts beside a database that it reads (`-shm`,
+and an empty `-wal`). If the directory is read-only, a database that no broker has open is read as an immutable file; every
+transaction checks that it did not change.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from penstock.journal.directory import DATABASE, WAL, check_files, check_mark
 from penstock.journal.sqlite_reader import SqliteReader
 
 CHANCES = 3
-"""How often one looks before what does not fit together is called damage."""
+"""How many attempts to read consistent data are made before it is reported as damaged."""
 COPIED_PAGES = 4_096
-"""How many pages are copied between two calls of `progress`: 16 MiB."""
+"""The number of pages that are copied between two calls of `progress`: 16 MiB."""
 
 
 class ReadOnlyJournal(SqliteReader):
-    """The journal in the data directory of a broker, to be read."""
+    """The journal in the data directory of a broker, for reading."""
 
     def __init__(self, data_dir: str | os.PathLike[str]) -> None:
         directory = _data_directory(data_dir)
@@ -45,7 +45,7 @@ class ReadOnlyJournal(SqliteReader):
         self._directory = directory
         self._database = directory / DATABASE
         self._is_still = False
-        """Whether the database is read as a file that does not change."""
+        """Whether the database is read as an immutable file."""
         self._watcher: apsw.Connection | None = None
         self._check_files()
         try:
@@ -58,12 +58,12 @@ class ReadOnlyJournal(SqliteReader):
             raise
 
     def version(self) -> object:
-        """What changes whenever something was written; while it is the same, nothing was. For one thread at a time."""
+        """A value that changes whenever something is written, and only then. For one thread at a time."""
         if not self._is_open:
             raise BrokerClosed
         with self._guarded("the database"):
             if self._watcher is None and not self._is_still:
-                # A connection of its own: the number means something only to the one that is asked.
+                # A separate connection: values of `data_version` can only be compared on the same connection.
                 watcher = self._connect_reader()
                 self._watcher = None if self._is_still else watcher
             if self._watcher is None:
@@ -71,10 +71,10 @@ class ReadOnlyJournal(SqliteReader):
             return self._watcher.execute("PRAGMA data_version").fetchone()
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> int:
-        """Write the database, as it is at this moment, to `target`, an empty file; returns the number of events in it.
+        """Write a snapshot of the database to `target`, an empty file; returns the number of events in it.
 
-        The broker can write meanwhile. `progress` is called with the number of pages that are copied and of those that there are.
-        CorruptLog if the log ends before what was confirmed.
+        The broker can write meanwhile. `progress` is called with the number of copied pages and of all pages. CorruptLog if the
+        log ends before the last confirmed event.
         """
         check_mark(self._directory, lambda: self.event_range()[1])
         with self._reading("the database") as reader, self.snapshot(reader):
@@ -90,7 +90,7 @@ class ReadOnlyJournal(SqliteReader):
                 finally:
                     copy.close()
             except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as error:
-                # A step of a backup has no text for its error, only the code.
+                # The error of a backup step has no text, only a code.
                 problem = "the disk is full" if isinstance(error, apsw.FullError) else _name_of(error)
                 raise FailedPrecondition(f"cannot copy the database to {str(target)!r}: {problem}") from error
         return latest
@@ -106,7 +106,7 @@ class ReadOnlyJournal(SqliteReader):
             try:
                 check_files(self._directory)
             except CorruptLog:
-                # The broker may just take its write-ahead log over into the database: sizes then change between two looks.
+                # The broker may be copying its write-ahead log into the database: then sizes change between two reads.
                 if chance + 1 == CHANCES:
                     raise
             else:
@@ -116,7 +116,7 @@ class ReadOnlyJournal(SqliteReader):
         if not self._is_still:
             reader = self._connect("mode=ro")
             try:
-                # SQLite opens its files with the first question.
+                # SQLite opens its files with the first query.
                 reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
                 reader.close()
@@ -131,7 +131,7 @@ class ReadOnlyJournal(SqliteReader):
         return self._connected(f"{_url(self._database)}?{options}", flags)
 
     def _check_still(self, error: apsw.Error) -> None:
-        """Refuse to read a database as a file that does not change when it may."""
+        """Refuse to read a database as an immutable file if it may change."""
         wal = self._directory / WAL
         if wal.exists() and wal.stat().st_size:
             problem = f"{error}: {wal.name} holds a part of the log, and what SQLite needs to read it cannot be made here"
@@ -156,7 +156,7 @@ class ReadOnlyJournal(SqliteReader):
 
     def _check_unchanged(self, before: tuple[int, int] | None) -> None:
         if before is not None and (self._stamp() != before or _is_locked(self._directory / "LOCK")):
-            # The next question is asked as if for the first time.
+            # The next query starts again without this assumption.
             self._is_still = False
             raise self._unavailable("a broker has opened it while it was read")
 
@@ -176,14 +176,14 @@ class ReadOnlyJournal(SqliteReader):
 
     def _give_back(self, reader: apsw.Connection) -> None:
         if self._is_still:
-            # It would keep what it has read; the next one sees the file as it is then.
+            # It would cache what it has read; a new connection sees the current file.
             reader.close()
         else:
             super()._give_back(reader)
 
 
 def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
-    """The path of a data directory, or the error that says what is there instead."""
+    """The path of a data directory. The error describes what is there instead."""
     wanted = "the data directory of a broker"
     if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir) or "\0" in str(data_dir):
         raise InvalidArgument.of("path", data_dir, wanted)
@@ -204,7 +204,7 @@ def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
 
 
 def _url(file: Path) -> str:
-    """A file as SQLite takes it, whatever bytes its name has."""
+    """The URL of a file for SQLite, whatever bytes its name contains."""
     return f"file:{quote(os.fsencode(file.absolute()))}"
 
 
@@ -218,7 +218,7 @@ def _is_locked(path: Path) -> bool:
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        # Nobody can tell; who may not read the LOCK must not trust the stillness.
+        # Without permission to read the LOCK, assume that it is held.
         return path.exists()
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

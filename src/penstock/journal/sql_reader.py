@@ -1,8 +1,8 @@
-"""Reading a log in a database: rows checked and decoded, the same for SQLite and PostgreSQL, for the broker and for readers.
+"""Reading a log in a database: checks and decodes rows, for SQLite and PostgreSQL, for the broker and for readers.
 
-No read holds a transaction for longer than it takes to fetch some megabytes: while one is held, the database cannot reuse the
-space of what was removed. A read that continues later may therefore find that retention has removed what it had not reached; its
-caller sees the gap in the offsets.
+No read holds a transaction for longer than it takes to fetch some megabytes: meanwhile the database cannot reuse the space of
+removed rows. A read that continues later may therefore find that retention has removed rows that it had not reached; its caller
+sees the gap in the offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.journal.core.events import Event
 STREAM_BITS = 40
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_ROWS = 4_096
-"""A transaction ends after this many rows or bytes, whichever comes first. The first ends sooner: most reads are small."""
+"""A transaction ends after this many rows or bytes. The first has a lower limit, because most reads are small."""
 _OFFSETS = (1 << STREAM_BITS) - 1
 CHUNK_COLUMNS = "position, count, size, published_at, plain, keyed, crc, body"
 EVENT_COLUMNS = "first, count, at, crc, body"
@@ -47,58 +47,58 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to a database. Parameters are written `?`."""
+    """A connection to a database. Queries have `?` for parameters."""
 
     def execute(self, query: str, parameters: Sequence[object] = ...) -> Rows: ...
     def close(self) -> None: ...
 
 
 Row = tuple[Any, ...]
-"""A row as it is stored."""
+"""A stored row."""
 
 ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class Verified(NamedTuple):
-    """What was read and found intact."""
+    """Counts of the data that was read and found intact."""
 
     streams: int = 0
     messages: int = 0
     events: int = 0
     bytes: int = 0
-    """Of the messages."""
+    """The size of the messages."""
 
 
 class SqlReader(ABC, Generic[ConnectionT]):
-    """The reading half of a journal in a database. A subclass says how to connect, and what its database does in its own way."""
+    """The reading part of a journal in a database. A subclass implements what depends on the database."""
 
     is_durable = True
     _of_chunks = _of_events = _of_log = ""
-    """How a condition on chunks, events and everything else begins: which log of the database, and how far it is read."""
+    """The beginning of conditions on chunks, events and other tables: which log of the database, and how far it is read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        """Where the log is, as errors name it."""
+        """The place of the log, for errors."""
         self._readers: list[ConnectionT] = []
         self._readers_lock = threading.Lock()
         self._is_open = True
         forks.own(self, "log")
 
     def after_fork(self) -> None:
-        """In a child: the files are the parent's."""
+        """In a child: refuse to open the parent's data directory."""
         forks.leave_behind(self.path)
 
     @abstractmethod
     def _connect_reader(self) -> ConnectionT:
-        """A connection of its own for somebody who reads."""
+        """Open a connection for a reader."""
 
     @abstractmethod
     def _guarded(self, where: str) -> AbstractContextManager[None]:
-        """Turn the errors of the database into ours."""
+        """Convert errors of the database to ours."""
 
     @abstractmethod
     def snapshot(self, reader: ConnectionT) -> AbstractContextManager[None]:
-        """Several questions, answered as of one moment."""
+        """A transaction in which all queries see the same snapshot."""
 
     @abstractmethod
     def _page(self, columns: str, table: str, condition: str, limit: int) -> str:
@@ -106,15 +106,15 @@ class SqlReader(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def _check_database(self) -> Verified:
-        """What the database can check by itself."""
+        """Run the integrity check of the database itself."""
 
     @abstractmethod
     def _check_mark(self) -> None:
-        """Refuse a log that ends before what was confirmed."""
+        """Refuse a log that ends before the last confirmed event."""
 
     @abstractmethod
     def stored_checkpoint(self) -> tuple[int, bytes | None]:
-        """The offset of the first event that the checkpoint does not cover, and the checkpoint itself, verified."""
+        """The offset of the first event after the checkpoint, and the checkpoint itself, verified."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
         since, body = self.stored_checkpoint()
@@ -123,7 +123,7 @@ class SqlReader(ABC, Generic[ConnectionT]):
     def streams(self) -> list[int]:
         found: list[int] = []
         with self._reading("the chunks") as reader:
-            # One look-up for each stream, instead of a walk over all chunks.
+            # One lookup for each stream, instead of a scan of all chunks.
             query = f"SELECT position >> {STREAM_BITS} FROM chunks WHERE {self._of_chunks}position >= ? ORDER BY position LIMIT 1"
             while row := reader.execute(query, ((found[-1] + 1 << STREAM_BITS) if found else 0,)).fetchone():
                 found.append(row[0])
@@ -177,7 +177,7 @@ class SqlReader(ABC, Generic[ConnectionT]):
             query = self._page("first, count, at, crc, body", "events", condition, limit)
             with self._reading("the event log") as reader, self.snapshot(reader):
                 oldest, latest = self._stored_ends(reader)
-                # What retention has removed in the meantime is no hole.
+                # Events that retention has removed in the meantime are not a hole.
                 expected = self._record_of(reader, start, oldest) if expected is None else max(expected, oldest)
                 with closing(reader.execute(query, (expected, stop))) as rows:
                     for *header, crc, body in rows:
@@ -221,7 +221,7 @@ class SqlReader(ABC, Generic[ConnectionT]):
         return self._stored("events", EVENT_COLUMNS, self._of_events)
 
     def stored_ends(self) -> dict[str, int]:
-        """Where the event log and the streams begin, by their names in `meta`."""
+        """The start offsets of the event log and the streams, by their names in `meta`."""
         query = f"SELECT name, value FROM meta WHERE {self._of_log}(name = 'first_event' OR name LIKE 'removed_until:%')"
         with self._reading("the ends of the log") as reader:
             return dict(iter(reader.execute(query)))
@@ -262,12 +262,12 @@ class SqlReader(ABC, Generic[ConnectionT]):
             return self._stored_ends(reader)
 
     def verify(self) -> None:
-        """Read everything, as a restore from backup should; raises CorruptLog at the first byte that is wrong."""
+        """Read everything, for example before a restore; CorruptLog at the first error."""
         for check in self.checks():
             check()
 
     def checks(self) -> Iterator[Callable[[], Verified]]:
-        """The parts of `verify`: each call reads one, returns what it has read, and raises CorruptLog at the first error."""
+        """The parts of `verify`: each call reads one and returns its counts, or raises CorruptLog at the first error."""
         yield self._check_database
         yield self._check_checkpoint
         yield self._check_events
@@ -300,7 +300,7 @@ class SqlReader(ABC, Generic[ConnectionT]):
             self._readers.clear()
 
     def _stored_ends(self, reader: ConnectionT) -> tuple[int, int]:
-        """The ends of the event log as they are on disk."""
+        """The start and the end of the event log, from the database."""
         row = reader.execute(f"SELECT first + count FROM events{_where(self._of_events)} ORDER BY first DESC LIMIT 1").fetchone()
         latest = row[0] if row else 0
         row = reader.execute(f"SELECT value FROM meta WHERE {self._of_log}name = 'first_event'").fetchone()
@@ -329,14 +329,14 @@ class SqlReader(ABC, Generic[ConnectionT]):
         return low, base + stop
 
     def _record_of(self, reader: ConnectionT, event: int, oldest: int) -> int:
-        """The first offset of the record that holds an event, or of the oldest record when the event is older."""
+        """The first offset of the record with an event, or of the oldest record if the event is older."""
         if event <= oldest:
             return oldest
         row = reader.execute(f"SELECT max(first) FROM events WHERE {self._of_events}first <= ?", (event,)).fetchone()
         return event if row is None or row[0] is None else row[0]
 
     def _check_dense(self, expected: int, found: int, oldest: int) -> None:
-        """Refuse a hole in the event log; one that retention made is none."""
+        """Refuse a hole in the event log, unless retention has removed the events."""
         if max(expected, oldest) < found:
             raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
 
@@ -374,18 +374,18 @@ class SqlReader(ABC, Generic[ConnectionT]):
 
 
 def removed_until(stream: int) -> str:
-    """Where `meta` says up to which offset chunks of a stream were removed, while there are others left."""
+    """The name in `meta` of the offset up to which chunks of a stream were removed, while it has other chunks."""
     return f"removed_until:{stream}"
 
 
 def checksum(header: tuple[int | None, ...], body: bytes) -> int:
-    """A checksum of a row: of its small columns and its body."""
+    """The checksum of a row: of its small columns and its body."""
     numbers = [-1 if number is None else number for number in header]
     return zlib.crc32(body, zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers)))
 
 
 def _where(scope: str) -> str:
-    """A condition of a scope alone."""
+    """A WHERE clause with only the scope."""
     return f" WHERE {scope.removesuffix(' AND ')}" if scope else ""
 
 

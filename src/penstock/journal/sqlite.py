@@ -1,8 +1,8 @@
 """The journal of a durable broker: SQLite in WAL mode, every commit synced before it returns.
 
-One connection writes; it belongs to the caller of `append`. Readers take a connection of their own from a small pool and never
-wait for the writer. Whatever SQLite or the disk says is turned into one of two errors: `JournalUnavailable` (try again later,
-nothing was stored) or `CorruptLog` (these bytes are not what was written).
+One connection writes; it belongs to the caller of `append`. Readers take connections from a small pool and never wait for the
+writer. Every error of SQLite or the disk is converted to one of two: `JournalUnavailable` (nothing was stored, try again later)
+or `CorruptLog` (the bytes are not those that were written).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SqliteJournal(SqliteReader):
             return
         base = stream << STREAM_BITS
         with self._writing() as writer:
-            # Known before it is gone: up to where it reached, the stream is not whole any more.
+            # Read before it is removed: up to its end, the stream is not complete any more.
             row = writer.execute("SELECT count FROM chunks WHERE position = ?", (base | max(chunks),)).fetchone()
             removed = max(self._removed_until(writer, stream), max(chunks) + (row[0] if row is not None else 0))
             writer.executemany("DELETE FROM chunks WHERE position = ?", [(base | first,) for first in chunks])
@@ -104,7 +104,7 @@ class SqliteJournal(SqliteReader):
                 writer.execute(query, (before, self._held_event))
                 if writer.changes():
                     row = writer.execute("SELECT min(first) FROM events").fetchone()
-                    # Known to readers before they can see the gap.
+                    # Readers must know it before they can see the gap.
                     self._first_event = row[0] if row is not None else known
                     writer.execute("INSERT OR REPLACE INTO meta VALUES ('first_event', ?)", (self._first_event,))
         except PenstockError:
@@ -115,13 +115,13 @@ class SqliteJournal(SqliteReader):
         self._held_event = MAX_OFFSET if start is None else start
 
     def take_rows(self, chunks: Iterable[Row], events: Iterable[Row]) -> None:
-        """Store rows of another log as they are."""
+        """Store rows of another log unchanged."""
         with self._writing() as writer:
             writer.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunks)
             writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", events)
 
     def take_state(self, ends: Mapping[str, int], since: int, checkpoint: bytes | None) -> None:
-        """Finish a log that was taken: where it begins, and its checkpoint."""
+        """Finish a log that was copied: store where it begins, and its checkpoint."""
         with self._writing() as writer:
             writer.executemany("INSERT INTO meta VALUES (?, ?)", ends.items())
             if checkpoint is not None:
@@ -158,7 +158,7 @@ class SqliteJournal(SqliteReader):
             directory.check()
         with self._guarded("opening"):
             writer = self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-            # Until something is written here, closing must leave every byte as it was found: a refusal keeps the evidence.
+            # Until something is written, closing must leave every byte unchanged: a refused log is kept as evidence.
             writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             writer.execute("PRAGMA synchronous = FULL")
             writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -169,7 +169,7 @@ class SqliteJournal(SqliteReader):
         if is_new or not directory.is_of_this_format:
             directory.confirm()
         if marked(directory.path) is None:
-            directory.mark(self._next_event)  # that of a new log, or a power loss took it
+            directory.mark(self._next_event)  # the log is new, or a power loss has removed the mark
 
     def _check_tables(self, writer: apsw.Connection, is_new: bool) -> None:
         if is_new and writer.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'table'").fetchone() == (0,):
@@ -201,7 +201,7 @@ class SqliteJournal(SqliteReader):
 
 
 class _Transaction:
-    """A write to the journal. A class, not a generator: it is on the way of every publish."""
+    """A write to the journal. A class is faster than a generator, and every publish uses it."""
 
     __slots__ = ("_journal", "_writer")
 

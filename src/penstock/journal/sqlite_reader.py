@@ -1,6 +1,6 @@
-"""Reading the log in a data directory: what is particular to SQLite.
+"""Reading the log in a data directory: the part that is specific to SQLite.
 
-While a transaction is held, SQLite cannot take what is in its write-ahead log over into the database, and the log grows.
+While a transaction is held, SQLite cannot copy its write-ahead log into the database, and the log grows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.journal import formats
 from penstock.journal.directory import check_mark, read_file
 from penstock.journal.sql_reader import SqlReader, Verified
 
-# Our own SQL is fixed: an error in it, or a broken constraint, can only come from the file.
+# Our SQL is fixed, so an SQL error or a broken constraint can only come from a damaged file.
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.ConstraintError, apsw.SQLError)
 _TABLES = {"meta", "chunks", "events", "checkpoint"}
 
 
 class SqliteReader(SqlReader[apsw.Connection]):
-    """The reading half of a journal in SQLite. Who inherits says how to connect."""
+    """The reading part of a journal in SQLite. Subclasses implement the connection."""
 
     def stored_checkpoint(self) -> tuple[int, bytes | None]:
         with self._reading("the checkpoint") as reader:
@@ -35,7 +35,7 @@ class SqliteReader(SqlReader[apsw.Connection]):
         return since, body
 
     def read_file(self, name: str) -> bytes | None:
-        """What is in a file of the directory; None if there is none."""
+        """The content of a file of the directory; None if it does not exist."""
         return read_file(Path(self.path) / name)
 
     @contextmanager
@@ -60,7 +60,7 @@ class SqliteReader(SqlReader[apsw.Connection]):
         check_mark(Path(self.path), lambda: self.event_range()[1], is_needed=True)
 
     def _connected(self, database: str, flags: int, vfs: str | None = None) -> apsw.Connection:
-        """A connection, which every way to connect makes here."""
+        """Open a connection. All connections are opened here."""
         forks.check_directory(self.path)
         connection = apsw.Connection(database, flags=flags, vfs=vfs)
         forks.keep_open(connection)
@@ -68,7 +68,7 @@ class SqliteReader(SqlReader[apsw.Connection]):
         return connection
 
     def _check_format(self, reader: apsw.Connection, database: str) -> int:
-        """Refuse a database that is no log, or whose format cannot be read; returns the format, which may be an older one."""
+        """Refuse a database that is not a log, or whose format cannot be read; returns the format, which may be an older one."""
         tables = {str(table) for (table,) in reader.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not tables >= _TABLES:
             raise CorruptLog(self.path, database, f"tables are missing, found {sorted(tables)}")
@@ -76,7 +76,7 @@ class SqliteReader(SqlReader[apsw.Connection]):
         return formats.check_number(self.path, row and row[0])
 
     def _translated(self, error: apsw.Error, where: str) -> PenstockError:
-        """What SQLite or the disk says, in our words."""
+        """Convert an error of SQLite or the disk to one of ours."""
         if isinstance(error, _DAMAGE):
             return CorruptLog(self.path, where, str(error))
         return JournalUnavailable(self.path, f"{where}: {error}")

@@ -1,4 +1,4 @@
-"""Ranges of streams and of the event log as Arrow record batches. Only the modules `arrow*` of this package import pyarrow.
+"""Ranges of streams and of the event log as Arrow record batches. Importing this module imports pyarrow.
 
 The payloads of a stored chunk are already in one buffer with their ends, so a column of values is made without reading single
 rows; the other columns of plain messages are made chunk by chunk. The same offsets always give the same rows.

@@ -1,1 +1,1 @@
-"""What a journal stores, as pure data: chunks of messages, events, and the checkpoint they are folded into."""
+"""The data of a journal: chunks of messages, events, and the checkpoint that summarizes the events."""

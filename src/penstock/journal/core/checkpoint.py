@@ -1,8 +1,8 @@
-"""The state of all streams and queues as plain data: what a checkpoint stores, and what events since then change in it.
+"""The state of all streams and queues as plain data: the content of a checkpoint, and how events change it.
 
-The state machine runs on structures made for speed; this is the same truth made for the disk. `State.apply` replays an event;
-a queue is then built from its image by `Queue.restore`. Folding facts needs no rules: priorities, keys, limits and filters
-play no part in it.
+The state machine uses structures made for speed; this is the same state in a form for the disk. `State.replay` applies events;
+a queue is then built from its image by `Queue.restore`. Applying events needs no delivery rules: priorities, keys, limits and
+filters play no part in it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ QUEUE = "queue"
 SUBSCRIPTION = "subscription"
 
 MAX_DELETED_RESOURCES = 100_000
-"""How many deleted ones are remembered at the most; the oldest are forgotten first."""
+"""The maximum number of deleted resources that are remembered; the oldest are removed first."""
 
 
 class Trace(msgspec.Struct, array_like=True, gc=False):
-    """What is remembered of an unsettled message that is no longer untouched."""
+    """The state of an unsettled message that was delivered, delayed or redriven."""
 
     attempts: int = 0
     error: str | None = None
@@ -40,7 +40,7 @@ class Trace(msgspec.Struct, array_like=True, gc=False):
     """Its time to live was cleared by a redrive."""
     due: int | None = None
     deadline: int | None = None
-    """Set while it is leased."""
+    """Only set while it is leased."""
     epoch: int = 0
     consumer: str | None = None
 
@@ -58,7 +58,7 @@ class DeadLetterEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class Counters(msgspec.Struct, array_like=True, gc=False):
-    """Totals since the queue was created. The live queue and the replay count by the same method."""
+    """Totals since the queue was created. The live queue and the replay use the same methods to count."""
 
     delivered: int = 0
     acked: int = 0
@@ -150,21 +150,21 @@ class QueueImage(msgspec.Struct, array_like=True):
     spec: bytes
     """The settings as the user gave them."""
     high: int
-    """Offsets from here on were published after this image and are still to be matched with the filter."""
+    """Offsets from here on were published after this image, and are not yet matched with the filter."""
     unsettled: Ranges = []
     traces: dict[int, Trace] = {}
     dead: dict[int, DeadLetterEntry] = {}
-    """In the order they died."""
+    """In the order in which they were dead-lettered."""
     counters: Counters = msgspec.field(default_factory=Counters)
     consumers: dict[str, None] = {}
-    """In the order they came."""
+    """In the order in which they first appeared."""
     epoch: int = 0
     paused: bool = False
     detached: bool = False
 
     @property
     def is_subscription(self) -> bool:
-        """Whether a topic feeds it; a work queue has a stream of its own."""
+        """Whether it gets its messages from a topic; a work queue has a stream of its own."""
         return self.stream != self.number
 
 
@@ -183,7 +183,7 @@ class StreamImage(msgspec.Struct, array_like=True):
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True):
-    """Where a queue stood: which offsets below `high` were unsettled."""
+    """A position of a queue: which offsets below `high` were unsettled."""
 
     queue: int
     stream: int
@@ -196,7 +196,7 @@ class Position(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeletedResource(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A topic, subscription or work queue that was deleted: what the events that name it need."""
+    """A deleted topic, subscription or work queue: the data that is needed to read events about it."""
 
     kind: str
     name: str
@@ -205,26 +205,26 @@ class DeletedResource(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def depart(deleted_resources: dict[int, DeletedResource], number: int, gone: DeletedResource) -> None:
-    """Remember a deleted one under its number."""
+    """Remember a deleted resource under its number."""
     deleted_resources[number] = gone
     if len(deleted_resources) > MAX_DELETED_RESOURCES:
         del deleted_resources[next(iter(deleted_resources))]
 
 
 class State(msgspec.Struct, array_like=True):
-    """Everything: what a checkpoint holds, and what a restart builds the broker from."""
+    """The whole state: the content of a checkpoint, from which a restart builds the broker."""
 
     last_number: int = 0
     streams: dict[int, StreamImage] = {}
     queues: dict[int, QueueImage] = {}
     snapshots: dict[str, Position] = {}
     documents: dict[str, bytes] = {}
-    """What APIs keep beside the streams: schemas, access policies."""
+    """Documents of the APIs: schemas, access policies."""
     deleted_resources: dict[int, DeletedResource] = {}
-    """Those deleted ones of which the event log may still speak, in the order they went."""
+    """Deleted resources that the event log may still name, in the order of their deletion."""
 
     def replay(self, happened: Iterable[Event]) -> None:
-        """Apply events in order, then make every queue's `unsettled` whole again."""
+        """Apply events in order, then update `unsettled` of every queue."""
         folds = {number: Fold(queue) for number, queue in self.queues.items()}
         for event in happened:
             self._apply(event, folds)
@@ -298,7 +298,7 @@ class State(msgspec.Struct, array_like=True):
                 if event.queue in folds:
                     folds[event.queue].apply(event, self.streams)
             case events.Attempted() | events.Audited():
-                pass  # what a router did outside changes nothing here
+                pass  # attempts of a router and audited actions change no state
             case _:
                 assert_never(event)
 
@@ -313,7 +313,7 @@ class State(msgspec.Struct, array_like=True):
 
 
 def _detached(queue: QueueImage) -> Fold:
-    """Cut a queue off from its topic; nothing that came before concerns it any more."""
+    """Detach a queue from its topic, and forget its messages."""
     queue.detached = True
     queue.unsettled, queue.traces = [], {}
     return Fold(queue)
@@ -336,7 +336,7 @@ QueueEvent = (
 
 
 class Fold:
-    """Events applied to one queue's image. Single fates are gathered first, so that a change costs no list surgery."""
+    """Applies events to one queue's image. Changes of single offsets are collected, so that each needs no list operation."""
 
     def __init__(self, image: QueueImage) -> None:
         self._image = image
@@ -353,7 +353,7 @@ class Fold:
                     trace = traces.setdefault(offset, Trace())
                     trace.attempts, trace.due = attempt, None
                     trace.deadline, trace.epoch, trace.consumer = event.deadline, event.epoch, event.consumer
-                # Openings raise the epoch without an event. What is given out after the next crash must not repeat this one.
+                # Opening a queue raises the epoch without an event. Epochs after the next crash must not repeat this one.
                 image.epoch = max(image.epoch, event.epoch)
                 if event.consumer is not None:
                     image.consumers[event.consumer] = None
@@ -409,7 +409,7 @@ class Fold:
                 assert_never(event)
 
     def finish(self, streams: dict[int, StreamImage]) -> None:
-        """Bring what was published since and every single fate into `unsettled`. `high` stays: the filter is not asked yet."""
+        """Merge new messages and changes of single offsets into `unsettled`. `high` stays: the filter is not applied yet."""
         image, stream = self._image, streams.get(self._image.stream)
         ranges = list(image.unsettled)
         if stream is not None and not image.detached and stream.next_offset > self._covered:

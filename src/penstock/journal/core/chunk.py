@@ -1,7 +1,7 @@
-"""Messages of one commit to one stream, as the columns that are stored.
+"""Messages of one commit to one stream, as columns.
 
-Columns rather than rows: a chunk is encoded and decoded in a few calls, whatever the number of messages, and its payloads lie in
-one buffer with their ends, which is just how Arrow wants them. A column that says nothing is None.
+A chunk has columns instead of rows: it is encoded and decoded in a few calls, whatever the number of messages, and its payloads
+are in one buffer with their ends, in the layout of Arrow. A column without values is None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
     contents: int | list[int] = 0
     origins: list[int | None] | None = None
     published: list[int] | None = None
-    """Publish times, when they are not all that of the chunk."""
+    """Publish times, if they are not all that of the chunk."""
 
     @property
     def count(self) -> int:
@@ -78,14 +78,14 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
 
 
 class Summary(msgspec.Struct, gc=False):
-    """What is known of a stored chunk without reading it."""
+    """The metadata of a stored chunk, known without reading its body."""
 
     first: int
     count: int
     size: int
     published_at: int
     priority: int | None
-    """As in `Batch`: the priority of all of them, when they are plain."""
+    """As in `Batch`: the priority of all messages, if they are plain."""
     keyed: bool
 
 
@@ -113,7 +113,7 @@ def pack(messages: list[StoredMessage]) -> Chunk:
 
 
 def _pack_one(message: StoredMessage) -> Chunk:
-    """The same for one message, which is what a lone publisher commits: no lists to go through."""
+    """The same for one message, as a single publisher commits it, without loops over lists."""
     return Chunk(
         len(message.data).to_bytes(4, "little"),
         message.data,

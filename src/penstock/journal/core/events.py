@@ -1,12 +1,12 @@
-"""What happens to messages and queues: the records of the event log.
+"""The records of the event log: what happens to messages and queues.
 
-One record may stand for many events (a pull of a hundred is one `Leased`); each event has its own offset in the event log, so a
-record covers `count` of them. Together with the messages these records rebuild every queue and tell every message's life.
-`published` holds the publish times of the messages named, one number when they share it: with it a record can name message
-ids after the messages themselves have left the log.
+One record may contain many events (a pull of a hundred messages is one `Leased`); each event has its own offset in the event log,
+so a record covers `count` offsets. From these records and the messages, every queue is rebuilt, and the history of every message
+is shown. `published` has the publish times of the messages, or one number if they share it: with it the message ids are known
+after the messages themselves have been removed from the log.
 
 Records are stored as MessagePack arrays that begin with their tag: fields are only ever added at the end, with a default, and
-a tag is never used for anything else.
+a tag is never reused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Leased(_Many, tag=2):
 
 
 class Acked(_Many, tag=3):
-    """Messages were settled for good."""
+    """Messages were acked."""
 
     attempts: Column
 
@@ -85,7 +85,7 @@ class Returned(_Many, tag=4):
 
 
 class Extended(_Many, tag=5):
-    """Leases got another deadline."""
+    """The deadlines of leases were changed."""
 
     deadline: Column
 
@@ -101,7 +101,7 @@ class DeadLettered(_Many, tag=6):
 
 
 class DeadLetterFailed(_Many, tag=7):
-    """A message should have been dead-lettered, but nobody would receive it there; it stays."""
+    """Messages should have been dead-lettered, but the topic has no subscription; they stay."""
 
     attempts: Column
     target: str
@@ -115,7 +115,7 @@ class Dropped(_One, tag=8):
     why: str
     ranges: Ranges
     cause: str = ""
-    """How the lease ended, when there was one: `nacked` or `expired`."""
+    """How the lease ended, if there was one: `nacked` or `expired`."""
 
     @property
     def count(self) -> int:
@@ -124,21 +124,21 @@ class Dropped(_One, tag=8):
 
 
 class Redriven(_Many, tag=9):
-    """Dead letters returned to their queue, as new: attempts 0, no time to live."""
+    """Dead letters were requeued as new messages: attempts 0, no time to live."""
 
     epoch: int
 
 
 class DeadRemoved(_Many, tag=10):
-    """Dead letters left the queue's list: `evicted` by newer ones, or `purged`. They stay in the log."""
+    """Dead letters were removed from the queue's list: `evicted` by newer ones, or `purged`. They stay in the log."""
 
     why: str
 
 
 class Seeked(_One, tag=11):
-    """A queue's position was set: unsettled are these offsets below `high` and, as the filter lets them, all from there on.
+    """A queue's position was set. Unsettled are these offsets below `high`, and all from there on that match the filter.
 
-    No lease outlives it.
+    It ends all leases.
     """
 
     queue: int
@@ -149,7 +149,7 @@ class Seeked(_One, tag=11):
 
 
 class Paused(_One, tag=12):
-    """A queue stopped (`paused`) or continued delivering."""
+    """Delivery of a queue was paused (`paused`) or resumed."""
 
     queue: int
     at: int
@@ -157,28 +157,28 @@ class Paused(_One, tag=12):
 
 
 class TopicCreated(_One, tag=13):
-    """A topic and its stream exist."""
+    """A topic and its stream were created."""
 
     stream: int
     at: int
     name: str
     created: int | None = None
-    """What the topic says of itself, when it is another time than `at`."""
+    """The topic's own creation time, if it is not `at`."""
     spec: bytes = b""
     """The settings as the user gave them."""
     retention: int | None = None
-    """How long subscriptions may seek back over what they have settled; None: as they ask themselves."""
+    """How far back subscriptions may seek over settled messages; None for their own settings."""
 
 
 class TopicDeleted(_One, tag=14):
-    """A topic is gone; its subscriptions are detached and empty."""
+    """A topic was deleted; its subscriptions are detached and empty."""
 
     stream: int
     at: int
 
 
 class QueueCreated(_One, tag=15):
-    """A subscription of `stream`, or a work queue with a stream of its own (`stream == queue`), exists from `start` on."""
+    """A subscription of `stream`, or a work queue with its own stream (`stream == queue`), was created; it begins at `start`."""
 
     queue: int
     at: int
@@ -190,14 +190,14 @@ class QueueCreated(_One, tag=15):
 
 
 class QueueDeleted(_One, tag=16):
-    """A subscription or work queue is gone with everything it held."""
+    """A subscription or work queue was deleted, with all its messages."""
 
     queue: int
     at: int
 
 
 class SnapshotTaken(_One, tag=17):
-    """A queue's position was kept under a name."""
+    """A snapshot of a queue's position was created."""
 
     queue: int
     at: int
@@ -210,14 +210,14 @@ class SnapshotTaken(_One, tag=17):
 
 
 class SnapshotDeleted(_One, tag=18):
-    """A snapshot is gone."""
+    """A snapshot was deleted."""
 
     name: str
     at: int
 
 
 class ConsumerReleased(_One, tag=19):
-    """A consumer went away, and with it what it held."""
+    """A consumer was removed, and its messages were released."""
 
     queue: int
     at: int
@@ -225,7 +225,7 @@ class ConsumerReleased(_One, tag=19):
 
 
 class TopicUpdated(_One, tag=20):
-    """A topic has other settings."""
+    """The settings of a topic were changed."""
 
     stream: int
     at: int
@@ -234,7 +234,7 @@ class TopicUpdated(_One, tag=20):
 
 
 class QueueUpdated(_One, tag=21):
-    """A subscription or work queue has other settings."""
+    """The settings of a subscription or work queue were changed."""
 
     queue: int
     at: int
@@ -243,14 +243,14 @@ class QueueUpdated(_One, tag=21):
 
 
 class QueueDetached(_One, tag=22):
-    """A subscription is cut off from its topic: it is empty, and nothing comes any more."""
+    """A subscription was detached from its topic: it is empty, and gets no more messages."""
 
     queue: int
     at: int
 
 
 class SnapshotUpdated(_One, tag=23):
-    """A snapshot has other settings."""
+    """The settings of a snapshot were changed."""
 
     name: str
     at: int
@@ -259,7 +259,7 @@ class SnapshotUpdated(_One, tag=23):
 
 
 class DocumentKept(_One, tag=24):
-    """A document of an API (a schema, an access policy) was stored under a name, in place of the one before."""
+    """A document of an API (a schema, an access policy) was stored under a name, and replaces an earlier one."""
 
     name: str
     at: int
@@ -267,16 +267,16 @@ class DocumentKept(_One, tag=24):
 
 
 class DocumentDropped(_One, tag=25):
-    """A document is gone."""
+    """A document was deleted."""
 
     name: str
     at: int
 
 
 class Attempted(_One, tag=26):
-    """A router tried to deliver messages to their targets; it says so after the fact, and nothing follows from it here.
+    """A router tried to deliver messages to their targets. It is reported afterwards, and changes no state.
 
-    Of a queue of this broker the record knows the places of the messages, of any other queue only their ids.
+    For a queue of this broker the record has the offsets of the messages, for other queues only their ids.
     """
 
     queue: int | None
@@ -284,14 +284,14 @@ class Attempted(_One, tag=26):
     offsets: list[int] | None
     published: Column | None
     ids: list[str]
-    """What the messages call themselves."""
+    """The ids that the messages themselves contain."""
     source: str
     """The queue's name in the router."""
     pools: Texts
     targets: Texts
-    """Without query and user."""
+    """URLs without query and user."""
     numbers: Column
-    """The how manyth try it was."""
+    """The number of the attempt."""
     calls: Column
     statuses: Column
     """0: there was no answer."""
@@ -306,17 +306,17 @@ class Attempted(_One, tag=26):
 
 
 class Audited(_One, tag=27):
-    """Somebody did something to a resource that cannot be undone; nothing follows from the record itself."""
+    """A caller did something to a resource that cannot be undone. The record itself changes no state."""
 
     at: int
     who: str
-    """The id of a token; empty on a server that asks for none."""
+    """The id of the token; empty on a server without authentication."""
     action: str
     """Such as `purge_queue`."""
     resource: str
     """Its name in the broker."""
     affected: int
-    """How many messages it was done to."""
+    """The number of affected messages."""
 
 
 Event = (
@@ -358,17 +358,17 @@ def decode(body: bytes) -> list[Event]:
 
 
 def column(values: list[int]) -> Column:
-    """One number when all are the same, the list otherwise."""
+    """One number if all are the same, otherwise the list."""
     first = values[0]
     return first if values.count(first) == len(values) else values
 
 
 def text_column(values: list[str]) -> Texts:
-    """One text when all are the same, the list otherwise."""
+    """One text if all are the same, otherwise the list."""
     first = values[0]
     return first if values.count(first) == len(values) else values
 
 
 def spread(values: Column, count: int) -> list[int]:
-    """The list a column stands for."""
+    """The list of a column's values."""
     return [values] * count if isinstance(values, int) else values

@@ -1,6 +1,6 @@
-"""The names of what exists and how far each stream goes, without the queues' insides: a checkpoint read in outline.
+"""The outline of a checkpoint: the names of all resources and the end of each stream, without the content of queues.
 
-Who only reads a log needs no more. It is much smaller than the state, and events since then are added to it as they come.
+Readers of a log need no more. It is much smaller than the state, and is updated with new events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.journal.core.events import Event
 
 
 class StreamOutline(msgspec.Struct, array_like=True, gc=False):
-    """The first fields of a `StreamImage`; the rest is skipped unread."""
+    """The first fields of a `StreamImage`; the others are skipped."""
 
     number: int
     kind: str
@@ -26,7 +26,7 @@ class StreamOutline(msgspec.Struct, array_like=True, gc=False):
 
 
 class QueueOutline(msgspec.Struct, array_like=True, gc=False):
-    """The first fields of a `QueueImage`; the rest is skipped unread."""
+    """The first fields of a `QueueImage`; the others are skipped."""
 
     number: int
     name: str
@@ -37,7 +37,7 @@ _OUTSIDE = frozenset({events.Published, events.TopicCreated, events.TopicDeleted
 
 
 class Outline(msgspec.Struct, array_like=True):
-    """A `State` with the same fields in the same places."""
+    """The outline of a `State`, with the same fields in the same order."""
 
     last_number: int = 0
     streams: dict[int, StreamOutline] = {}
@@ -47,10 +47,10 @@ class Outline(msgspec.Struct, array_like=True):
     deleted_resources: dict[int, DeletedResource] = {}
 
     def follow(self, happened: Iterable[Event]) -> bool:
-        """Add what happened since; returns whether something was made or deleted."""
+        """Apply new events; returns whether a topic or queue was created or deleted."""
         has_new_names = False
         for event in happened:
-            # Most events happen inside a queue.
+            # Most events are about the messages of a queue.
             if type(event) not in _OUTSIDE:
                 continue
             match event:
@@ -88,17 +88,17 @@ EVENTS = "_penstock.events"
 
 
 class StreamSpan(msgspec.Struct, frozen=True):
-    """What there is of a stream: the offsets from `earliest` up to, not including, `latest`."""
+    """The available range of a stream: the offsets from `earliest` up to, not including, `latest`."""
 
     stream: str
-    """Its name in the log: a topic's as it is, `queue:NAME` for a work queue."""
+    """Its name in the log: the name of a topic, or `queue:NAME` for a work queue."""
     number: int
     earliest: int
     latest: int
     published_at: int
-    """When the last message was published, in microseconds; 0 when there was none."""
+    """When the last message was published, in microseconds; 0 if there was none."""
 
 
 def stream_name(kind: str, name: str) -> str:
-    """The name of a stream in the log: one for each, though a topic and a work queue may have the same name."""
+    """The name of a stream in the log. It is unique, although a topic and a work queue may have the same name."""
     return name if kind == TOPIC and not name.startswith((f"{TOPIC}:", f"{QUEUE}:")) else f"{kind}:{name}"

@@ -1,7 +1,7 @@
-"""Idempotent publishing: which (producer, sequence) pairs a stream has taken lately, and where the message is.
+"""Idempotent publishing: the last (producer, sequence) pairs of a stream, with the offsets of their messages.
 
-The window is the last `SEQUENCES` sequence numbers of each of the last `PRODUCERS` producers. A repeat inside it returns the
-first message; what is older is forgotten and would be published again.
+The window has the last `SEQUENCES` sequence numbers of each of the last `PRODUCERS` producers. A repeat inside it returns the
+first message; an older pair is forgotten, and would be published again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Producers(msgspec.Struct, array_like=True):
     known: dict[str, dict[int, tuple[int, int]]] = {}
 
     def find(self, producer_id: str, sequence: int) -> tuple[int, int] | None:
-        """(offset, publish_at) of the message published before under this pair."""
+        """(offset, publish_at) of the message that was published with this pair."""
         taken = self.known.get(producer_id)
         return taken.get(sequence) if taken else None
 

@@ -1,1 +1,1 @@
-"""The implementations of the port in `penstock.journal.journal`; each passes the same conformance suite."""
+"""The implementations of the interface in `penstock.journal.journal`. All pass the same conformance tests."""

@@ -1,1 +1,1 @@
-"""The log as other processes reach it: ranges of streams and events by offset, positions of readers, and writes in one piece."""
+"""The log for other processes: ranges of streams and events by offset, positions of readers, and atomic writes."""

@@ -1,8 +1,8 @@
-"""The log of a server, through its log API: what a Spark driver and its executors use. Blocking, standard library only.
+"""The log of a server, through its log API, for Spark drivers and executors. Blocking; uses only the standard library.
 
-call ──> connection (kept) ──> answer, or an error of the server, which is final
+call ──> connection (kept alive) ──> answer, or an error of the server, which is final
 │ cut, refused, or "not now"
-└──> wait a little, longer every time, and continue where it stopped; give up after `timeout` without progress
+└──> wait, longer each time, and continue where it stopped; give up after `timeout` without progress
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from penstock.wire.address import Servers, split_servers
 T = TypeVar("T")
 
 TIMEOUT = 60.0
-"""How many seconds without progress are too many."""
+"""Seconds without progress after which a call fails."""
 SOCKET_SECONDS = 30.0
 MIN_PAUSE, MAX_PAUSE = 50_000, 2 * SECOND
 ARROW = "application/vnd.apache.arrow.stream"
 NEXT = b"next"
 SPOOLED_BYTES = 64 * 1024 * 1024
-"""A part of a write is kept in memory up to this size until the server has it, and in a temporary file beyond."""
+"""A part of a write up to this size is kept in memory until the server has it; a larger one in a temporary file."""
 BLOCK = 1024 * 1024
 BATCH_BYTES = 32 * 1024 * 1024
-"""About how large a batch is sent at the most."""
+"""The approximate maximum size of a batch that is sent."""
 _LATER = frozenset({429, 502, 503, 504})
 _IN_PROGRESS = "write_in_progress"
-"""The reason of an answer that says: your commit is being done, ask again."""
+"""The reason of the answer that a commit is still running, and the call should be repeated."""
 
 
 class _Held(msgspec.Struct):
@@ -86,7 +86,7 @@ class _Sizes(msgspec.Struct):
 
 
 class _Schema(msgspec.Struct):
-    """A schema, as the Google Pub/Sub API has it."""
+    """A schema in the format of the Google Pub/Sub API."""
 
     type: str
     definition: str
@@ -97,11 +97,11 @@ class _Created(msgspec.Struct):
 
 
 class HttpLog:
-    """A `WritableLog` behind the address of a server. Safe for several threads; can be pickled, without its connections.
+    """A `WritableLog` of a server. Thread-safe; can be pickled, without its connections.
 
-    `endpoint` may name the nodes of a cluster, as a list or with commas between them: a call that fails goes to the next.
-    `compression` is that of record batches on their way: `none`, `lz4`, `zstd`, or `auto` (none on this machine, lz4 beyond it).
-    `timeout` is how many seconds without progress a call may take before it gives up.
+    `endpoint` may have the nodes of a cluster, as a list or separated by commas: a failed call is sent to the next node.
+    `compression` is used for record batches: `none`, `lz4`, `zstd`, or `auto` (`none` for a server on this machine, else `lz4`).
+    `timeout` is the number of seconds without progress after which a call fails.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class HttpLog:
         self._options = {"token": token, "project": project, "compression": compression, "timeout": timeout}
         self._places = _places(endpoint)
         self._place = self._places[0]
-        """Where calls go now."""
+        """The node that calls are sent to now."""
         self._endpoint = endpoint if isinstance(endpoint, str) else ",".join(endpoint)
         if compression not in {"auto", "none", "lz4", "zstd"}:
             raise InvalidArgument.of("compression", compression, "auto, none, lz4 or zstd")
@@ -159,27 +159,27 @@ class HttpLog:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What can be read: the named streams, those that match a pattern (RE2's) as a whole, or all."""
+        """The ranges that can be read: of the named streams, of those whose full name matches a pattern (RE2), or of all."""
         if names is not None and not names:
             return Spans([], self.spans().events)
         return self._ask("POST", "/log/streams", {"names": list(names or ()), "pattern": pattern}, Spans)
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
-        """For every stream the first offset published at or after an instant; its end when there is none."""
+        """For every stream the first offset published at or after a time (microseconds); its end if there is none."""
         return self._ask("POST", "/log/offsets", {"times": dict(times)}, _Offsets).offsets
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams."""
+        """How far a reader gets from `starts` within `max_bytes`, which are shared fairly between the streams."""
         return self._ask("POST", "/log/limits", {"starts": dict(starts), "max_bytes": max_bytes}, _Offsets).offsets
 
     def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """About how many bytes each stream has from an offset to its end."""
+        """The approximate number of bytes of each stream from an offset to its end."""
         return self._ask("POST", "/log/sizes", {"starts": dict(starts)}, _Sizes).sizes
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a range, in order. A cut connection is opened again and continues after the last row."""
+        """The messages of a range, in order. After a lost connection, the read continues after the last row."""
         fields: dict[str, Any] = {"stream": span.stream, "number": span.number}
         if columns is not None:
             fields["columns"] = list(columns)
@@ -196,28 +196,28 @@ class HttpLog:
         return self._read("/log/deadletters", {"streams": list(streams or ())}, start, stop)
 
     def close(self) -> None:
-        """Let go of connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def create_topic(self, name: str) -> bool:
-        """Create a topic; False when there is one. The token needs the right to manage it."""
+        """Create a topic; False if it exists. The token needs the verb `manage` for it."""
         return self._ask("PUT", f"/log/streams/{_segment(name)}", None, _Created).created
 
     def schema(self, name: str, revision: str) -> tuple[str, str]:
-        """The language (AVRO, PROTOCOL_BUFFER) and the definition of a revision of a schema, by its full name."""
+        """The type (AVRO, PROTOCOL_BUFFER) and the definition of a revision of a schema, given by its full name."""
         found = self._ask("GET", f"/v1/{name}@{revision}", None, _Schema)
         return found.type, found.definition
 
     def place(self) -> Place:
-        """Where the server keeps its log; empty unless that is a directory and the token may read everything."""
+        """The server's data directory; empty unless it has one and the token may read everything."""
         return self._ask("GET", "/log/place", None, Place)
 
     def directory(self) -> str | None:
-        """The server's data directory, if it is on this machine and can be read from here, and the token may read everything."""
-        from penstock.log.directory import DirectoryLog  # noqa: PLC0415  # most clients are elsewhere
+        """The server's data directory, if it is on this machine, this process can read it, and the token may read everything."""
+        from penstock.log.directory import DirectoryLog  # noqa: PLC0415  # most clients are on other machines
 
         found = self.place()
         if found.path is None or place_of(found.path) != found:
@@ -243,7 +243,7 @@ class HttpLog:
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def stage(self, write: str, part: str, batches: Iterable[pa.RecordBatch], *, stream: str | None = None) -> Staged:
-        """Store rows that are to be published. They are kept here until the server has them, so that it may be sent again."""
+        """Store rows that are to be published. They are kept here until the server has them, so that they can be sent again."""
         query = urlencode({"stream": stream}) if stream is not None else ""
         joint = "&" if self._project and query else "?" if query else ""
         path = f"/log/writes/{_segment(write)}/parts/{_segment(part)}{self._project}{joint}{query}"
@@ -260,7 +260,7 @@ class HttpLog:
         return self._ask("POST", f"/log/writes/{_segment(write)}/commit", fields, Committed)
 
     def abort(self, write: str) -> None:
-        """Forget what was staged for a write that has not been committed. Safe to call twice."""
+        """Remove the staged parts of a write that has not been committed. Safe to call twice."""
         self._delete(f"/log/writes/{_segment(write)}")
 
     # ── planned batches ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,42 +276,42 @@ class HttpLog:
         parts: int = 1,
         batch: int | None = None,
     ) -> Leases:
-        """The batch of a query that is not settled yet, or a new one: at most `rows` new messages, held for `seconds`.
+        """The unsettled batch of a query, or a new one: at most `rows` new messages, leased for `seconds`.
 
-        `source`: `queue:NAME` or `subscription:NAME`. `batch`: the number that is expected; FailedPrecondition if it is another.
+        `source`: `queue:NAME` or `subscription:NAME`. `batch`: the expected number; FailedPrecondition if it is another.
         """
         fields = {"source": source, "rows": rows, "max_bytes": max_bytes, "seconds": seconds, "parts": parts, "batch": batch}
         return self._ask("POST", f"/log/leases/{_segment(query)}", fields, Leases)
 
     def leased(self, query: str, batch: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The messages of a batch between two offsets (schema `LEASED` of `penstock.log.arrow`), without what was settled."""
+        """The unsettled messages of a batch between two offsets (schema `LEASED` of `penstock.log.arrow`)."""
         return self._read(f"/log/leases/{_segment(query)}/messages", {"batch": batch}, start, stop)
 
     def extend(self, query: str, batch: int, seconds: float) -> int:
-        """Hold a batch for `seconds` from now; returns how many messages are held."""
+        """Extend the leases of a batch to `seconds` from now; returns the number of leased messages."""
         return self._ask("POST", f"/log/leases/{_segment(query)}/extend", {"batch": batch, "seconds": seconds}, _Held).held
 
     def settle(self, query: str, batch: int, endings: Mapping[str, Any]) -> SettledBatch:
-        """Settle a batch, once. `endings` has `ack`, `dead`, `nack`, `release`, `keep` and `attempts`, as the log API takes them.
+        """Settle a batch, once. `endings` has the fields `ack`, `dead`, `nack`, `release`, `keep` and `attempts` of the log API.
 
-        What is not named stays in the query's hands, and leads the next batch.
+        Other messages stay leased by the query, and are the first of the next batch.
         """
         return self._ask("POST", f"/log/leases/{_segment(query)}/settle", {"batch": batch, **endings}, SettledBatch)
 
     def release(self, query: str) -> int:
-        """Requeue all that a query holds, without counting an attempt; returns how many messages that were."""
+        """Requeue all messages that a query has leased, without counting an attempt; returns how many."""
         return self._ask("POST", f"/log/leases/{_segment(query)}/release", {}, _Held).held
 
     # ── redrives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_redrive(self, redrive: str, note: str) -> str:
-        """Keep what a redrive is about; returns the note of the first call for it."""
+        """Store a note about a redrive; returns the note of the first call for it."""
         return self._ask("PUT", f"/log/redrives/{_segment(redrive)}", {"note": note}, _Note).note
 
     def redrive(self, redrive: str, source: str, letters: Sequence[tuple[str, int]]) -> RedriveProgress:
-        """Requeue dead letters, at most 1,000, in the order of publishing; those that were dealt with before are left alone.
+        """Requeue dead letters, at most 1,000, in the order of publishing; those of earlier calls are skipped.
 
-        `source`: `queue:NAME` or `subscription:NAME`. `letters`: ids of messages, each with when it died, in microseconds.
+        `source`: `queue:NAME` or `subscription:NAME`. `letters`: message ids, each with when it was dead-lettered (microseconds).
         """
         fields = {"source": source, "letters": [*map(list, letters)]}
         return self._ask("POST", f"/log/redrives/{_segment(redrive)}", fields, RedriveProgress)
@@ -319,7 +319,7 @@ class HttpLog:
     # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def levels(self, kind: type[T]) -> T:
-        """How full queues and how busy pools are now, as the console counts them."""
+        """The current fill level of queues and load of pools, from the API of the console."""
         return self._ask("GET", "/console/api/levels", None, kind)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -329,11 +329,11 @@ class HttpLog:
         return _decoded(self._answer(method, path + self._project, body, {"Content-Type": "application/json"}), kind)
 
     def _delete(self, path: str) -> None:
-        with suppress(NotFound):  # perhaps by this same call, whose answer was lost
+        with suppress(NotFound):  # perhaps deleted by the first attempt of this call, whose answer was lost
             self._answer("DELETE", path + self._project, None, {})
 
     def _answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
-        """The body of a good answer, tried again as long as there is hope."""
+        """The body of a successful answer. Temporary failures are retried until the timeout."""
         patience = _Patience(self._endpoint, self._timeout)
         while True:
             place, connection = self._connection()
@@ -357,7 +357,7 @@ class HttpLog:
                 return answer
 
     def _read(self, path: str, fields: dict[str, Any], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Record batches as they arrive; what was received is never asked for again."""
+        """Record batches as they arrive. Batches that were received are never requested again."""
         patience = _Patience(self._endpoint, self._timeout)
         headers = {"Content-Type": "application/json"}
         while True:
@@ -371,9 +371,9 @@ class HttpLog:
                     patience.renew()
                     if batch.num_rows:
                         yield batch
-                        # However long the caller took, during which the server may have cut it off.
+                        # The time of the caller does not count; the server may have cut the connection meanwhile.
                         patience.renew()
-                # The rest of the body is its end; a body that was cut has none.
+                # The rest of the body is only its end marker; a body that was cut has none.
                 response.read()
                 is_whole = True
             except _Refused as refused:
@@ -382,7 +382,7 @@ class HttpLog:
                 patience.wait(refused)
             except (OSError, HTTPException) as error:
                 if start == stop:
-                    return  # all that was asked for is here
+                    return  # everything that was requested has arrived
                 self._leave(place)
                 patience.wait(error)
             else:
@@ -394,13 +394,13 @@ class HttpLog:
                     connection.close()
 
     def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, headers: Mapping[str, str]) -> HTTPResponse:
-        """Send a request; returns the answer when it is a good one."""
+        """Send a request; returns a successful answer, or raises."""
         if hasattr(body, "seek"):
             body.seek(0)
         connection.request(method, path, body, {**self._headers, **headers})
         response = connection.getresponse()
         if not response.chunked and response.length is None:
-            raise IncompleteRead(b"")  # the head was cut: what says how long the body is was in the rest of it
+            raise IncompleteRead(b"")  # the head was cut: the length of the body was in the rest of it
         if response.status < 300:
             return response
         raise _failure(response)
@@ -423,7 +423,7 @@ class HttpLog:
         connection.close()
 
     def _leave(self, place: _Place) -> None:
-        """Go to the next node after a failure, unless another thread did so."""
+        """Change to the next node after a failure, unless another thread has done so."""
         with self._lock:
             if place is not self._place or len(self._places) == 1:
                 return
@@ -446,7 +446,7 @@ class HttpLog:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that a server is willing to unpack; one for a batch of a usual size."""
+    """The same rows in batches of a size that a server accepts; one for a batch of a usual size."""
     count = batch.num_rows
     step = max(count * BATCH_BYTES // max(batch.nbytes, 1), 1)
     if step >= count:
@@ -464,13 +464,13 @@ class _PlainConnection(HTTPConnection):
     """A connection that sends small requests at once."""
 
     def connect(self) -> None:
-        """Connect, and do not wait for more to send."""
+        """Connect without Nagle's algorithm."""
         super().connect()
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class _Body:
-    """The body of an answer as Arrow reads it: each read fills a buffer of its own, which becomes the columns."""
+    """The body of an answer as a file for Arrow. Each read fills a new buffer, which becomes the data of columns."""
 
     closed = False
 
@@ -478,7 +478,7 @@ class _Body:
         self._response = response
 
     def read(self, size: int) -> pa.Buffer:
-        """This many bytes. Arrow asks for no more than there are, so fewer mean that the body was cut."""
+        """Read exactly `size` bytes. Arrow never requests more than the body has, so fewer mean that it was cut."""
         buffer = pa.allocate_buffer(size)
         view, filled = memoryview(buffer).cast("B"), 0
         while filled < size:
@@ -489,11 +489,11 @@ class _Body:
         return buffer
 
     def close(self) -> None:
-        """The connection is not Arrow's to close."""
+        """Do nothing: the connection is not closed by Arrow."""
 
 
 class _Refused(Exception):
-    """An answer that says: not now."""
+    """A temporary refusal of the server."""
 
     def __init__(self, error: PenstockError, retry_after: float, *, is_progress: bool) -> None:
         super().__init__(error)
@@ -503,7 +503,7 @@ class _Refused(Exception):
 
 
 class _Patience:
-    """How long to wait before the next try, and when to give up: after this many seconds without progress."""
+    """The waits between retries, and the limit: `timeout` seconds without progress."""
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self._endpoint = endpoint
@@ -515,7 +515,7 @@ class _Patience:
         self._until = monotonic() + self._timeout
 
     def wait(self, problem: _Refused | OSError | HTTPException) -> None:
-        """Return when it is time for another try, or raise what the last one ran into."""
+        """Return when it is time to retry, or raise the error of the last attempt."""
         pause, error = 0, None
         if isinstance(problem, _Refused):
             pause, error = int(problem.retry_after * SECOND), problem.error
@@ -529,7 +529,7 @@ class _Patience:
 
 
 def _failure(response: HTTPResponse) -> Exception:
-    """What an answer that is not a good one is raised as."""
+    """The exception for an answer that is not successful."""
     status, body = response.status, response.read()
     try:
         detail = msgspec.json.decode(body, type=_Envelope).error
@@ -543,7 +543,7 @@ def _failure(response: HTTPResponse) -> Exception:
 
 
 def _by_status(status: int, detail: _Detail) -> PenstockError:
-    """The error of an answer that was given before the API was reached, or by something else than Penstock."""
+    """The error for an answer that comes from a layer before the API, or not from Penstock."""
     text, hint = detail.message, detail.hint
     match status:
         case 401:
@@ -568,13 +568,13 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a server is."""
+    """The address of a server."""
 
     is_secure: bool
     host: str
     port: int | None
     prefix: str
-    """What stands before every path."""
+    """The prefix of every path."""
 
 
 def _places(endpoint: Servers) -> list[_Place]:

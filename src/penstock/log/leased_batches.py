@@ -1,12 +1,12 @@
-"""Batches that a program outside of the broker delivers: planned, delivered somewhere, and settled once.
+"""Batches that a program outside of the broker delivers: planned, delivered by the program, and settled once.
 
     plan ──> planned ──settle──> settled ──> plan ──> …
               │   └──the deadline passes──> everything is redelivered, and the next plan is another batch
-              └──asked for again: the same messages
+                            └──planned again: the same messages
 
-A query has one batch at a time; their numbers only go up. What a settlement does not name stays leased and leads the next batch,
-so the order of a group holds over any number of batches. A restart of either side changes nothing: the list is what the query's
-identity holds, and the settlement of each slice of a batch is one commit with the records of its attempts.
+A query has one batch at a time, with increasing numbers. Messages that a settlement does not name stay leased and are the first
+of the next batch, so the order of a group is kept over any number of batches. A restart of either side changes nothing: the batch
+is what the query's identity has leased, and each slice of a batch is settled in one commit with the records of its attempts.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from penstock.log.writes import ANY_WRITER, Writer
 from penstock.values.lease import Lease
 
 PREFIX = "batches/"
-"""What the names of the documents begin with."""
+"""The prefix of the names of the documents."""
 MAX_QUERIES = 10_000
 CARRIED_FACTOR = 4
-"""A query takes nothing new while it holds this many times as many messages as a batch may have."""
+"""A query gets no new messages while it has leased this many times the rows of a batch."""
 _NEW = 1 << 60
-"""What positions of messages begin with that were not in the batch before."""
+"""The base of the positions of messages that were not in the previous batch."""
 _LOCKS = 64
 
 
 class Carried(msgspec.Struct, array_like=True, frozen=True):
-    """A message that was in a batch before, and was not settled with it."""
+    """A message that was in an earlier batch, and was not settled with it."""
 
     offset: int
     due: int = 0
-    """When it may be tried again."""
+    """When it may be retried."""
     attempts: int = 0
     failures: int = 0
-    """How many of its attempts count."""
+    """The number of its attempts that count."""
 
 
 class QueryState(msgspec.Struct, array_like=True, frozen=True):
@@ -55,7 +55,7 @@ class QueryState(msgspec.Struct, array_like=True, frozen=True):
 
     ledger: Ledger
     source: str
-    """`queue:NAME` or `subscription:NAME`, as the broker names it."""
+    """`queue:NAME` or `subscription:NAME`, with the broker's name."""
     queue: int
     stream: int
     carried: tuple[Carried, ...] = ()
@@ -73,14 +73,14 @@ class Source(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A batch. Without rows there is nothing to deliver, and the batch is not planned."""
+    """A batch. Without messages there is nothing to deliver, and no batch was planned."""
 
     batch: int
     leases: Sequence[Lease]
     fresh: int
-    """How many of them no batch of the query had before."""
+    """The number of messages that were in no batch of the query before."""
     due: int
-    """When the first of them may be tried."""
+    """When the first of them may be delivered."""
     is_repeat: bool
 
 
@@ -89,34 +89,34 @@ class PlannedMessage(NamedTuple):
 
     lease: Lease
     position: int
-    """Where it stands in the order of its queue."""
+    """Its position in the order of the queue."""
     carried: Carried | None
 
 
 class Settlement(NamedTuple):
-    """What becomes of a batch."""
+    """How a batch ends."""
 
     endings: Sequence[Ending]
-    """In the order in which they are carried out."""
+    """In the order in which they are applied."""
     kept: Mapping[int, Carried]
-    """What is known of messages that stay in the query's hands."""
+    """The state of messages that stay leased by the query."""
     attempts: Sequence[Attempt] = ()
     router_name: str = ""
     """The name of the queue in the configuration of the router that tried to deliver its messages."""
 
 
 class Settled(NamedTuple):
-    """What a settlement did."""
+    """The result of a settlement."""
 
     settled: int
     missed: int
-    """Messages that were named and not held any more."""
+    """Messages that were named, but not leased any more."""
     carried: int
     is_repeat: bool
 
 
 class LeasedBatches:
-    """The batches of all queries of a broker. Every method may wait for the disk. Safe for several threads."""
+    """The batches of all queries of a broker. Every method may wait for the disk. Thread-safe."""
 
     def __init__(self, broker: Broker, rules: DeliveryRules = PLAIN) -> None:
         self._broker = broker
@@ -135,9 +135,9 @@ class LeasedBatches:
         batch: int | None = None,
         caller: Writer = ANY_WRITER,
     ) -> Planned:
-        """The batch of a query that is not settled yet, or a new one of at most `rows` new messages.
+        """The unsettled batch of a query, or a new one of at most `rows` new messages.
 
-        `hold_for`: microseconds until its messages are redelivered, counted from this call. `batch`: the number that is expected.
+        `hold_for`: microseconds until its messages are redelivered, counted from this call. `batch`: the expected number.
         """
         with self._lock_of(query):
             state = self._checked(query, caller)
@@ -158,7 +158,7 @@ class LeasedBatches:
                 raise FailedPrecondition(f"batch {batch} of query {query!r} cannot be planned: {what}")
             known = self._carried(state, consumer)
             if not is_open:
-                # What has expired meanwhile is new again if it is taken now.
+                # Messages whose leases expired count as new if they are leased again now.
                 known = {lease.offset: known.get(lease.offset, Carried(lease.offset)) for lease in held}
                 consumer.fill(min(rows, CARRIED_FACTOR * rows - len(held)), max_bytes)
                 held = consumer.held()
@@ -182,12 +182,12 @@ class LeasedBatches:
         return ("", 0) if state is None else (_source(state.source).name, state.stream)
 
     def extend(self, query: str, batch: int, hold_for: int, *, caller: Writer = ANY_WRITER) -> int:
-        """Hold a batch for this many microseconds from now; returns how many messages are held."""
+        """Extend the leases of a batch to `hold_for` microseconds from now; returns the number of leased messages."""
         with self._lock_of(query):
             return self._current(query, batch, caller)[1].extend(hold_for)
 
     def unkept(self, query: str, batch: int, offsets: Collection[int], *, caller: Writer = ANY_WRITER) -> list[Lease]:
-        """Those of these messages of a batch that would be lost as dead letters, because their queue keeps none."""
+        """The messages of a batch, out of `offsets`, that would be lost as dead letters, because their queue keeps none."""
         _, consumer = self._current(query, batch, caller)
         policy = consumer.queue.policy
         if policy.dead_letter_topic is not None or policy.dead_letter_size:
@@ -195,9 +195,9 @@ class LeasedBatches:
         return [lease for lease in consumer.held() if lease.offset in offsets]
 
     def settle(self, query: str, batch: int, settlement: Settlement, *, caller: Writer = ANY_WRITER) -> Settled:
-        """Settle a batch, once: what is not named stays in the query's hands, and leads the next batch.
+        """Settle a batch, once. Messages that are not named stay leased, and are the first of the next batch.
 
-        A call that failed half-way can be repeated, also with other endings: what was ended stays so.
+        A call that failed in the middle can be repeated, also with other endings: messages that were settled stay so.
         """
         with self._lock_of(query):
             state = self._checked(query, caller)
@@ -230,7 +230,7 @@ class LeasedBatches:
             return Settled(settled, named - settled, len(carried), is_repeat=False)
 
     def release(self, query: str, *, caller: Writer = ANY_WRITER) -> int:
-        """Requeue everything that a query holds, without counting an attempt; returns how many messages that were."""
+        """Requeue all messages that a query has leased, without counting an attempt; returns how many."""
         with self._lock_of(query):
             state = self._checked(query, caller)
             if state is None:
@@ -247,7 +247,7 @@ class LeasedBatches:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _current(self, query: str, batch: int, caller: Writer) -> tuple[QueryState, BatchConsumer]:
-        """The batch that is planned. FailedPrecondition if it is another one, was settled, or has expired."""
+        """The planned batch of a query. FailedPrecondition if it is another one, was settled, or has expired."""
         state = self._checked(query, caller)
         if state is not None and state.ledger.batch == batch and not state.ledger.is_finished:
             consumer = self._consumer(query, _source(state.source), 0)
@@ -266,7 +266,7 @@ class LeasedBatches:
         ]
 
     def _carried(self, state: QueryState | None, consumer: BatchConsumer) -> dict[int, Carried]:
-        """What was carried over into the batch, by offset and in order."""
+        """The messages carried over into the batch, by offset and in order."""
         if state is None or state.queue != consumer.number:
             return {}
         return {one.offset: one for one in state.carried}
@@ -287,7 +287,7 @@ class LeasedBatches:
         return Ledger(write_ledger.VERSION, batch, now, "", rows, done, owner=caller.token_id, streams=(source.name,))
 
     def _checked(self, query: str, caller: Writer) -> QueryState | None:
-        """What is known of a query, if the caller may continue it."""
+        """The state of a query, if the caller may continue it."""
         body = self._states.get(query)
         if body is None:
             return None
@@ -303,7 +303,7 @@ class LeasedBatches:
         self._states.keep(query, _encode(state))
 
     def _make_room(self) -> None:
-        """Forget queries that have been silent for very long, where there are too many for one more."""
+        """If there are too many queries, remove those that have been unused for very long."""
         known = self._states.all()
         if len(known) < MAX_QUERIES:
             return
@@ -326,7 +326,7 @@ def _source(text: str) -> Source:
 
 
 def _position(lease: Lease, *, is_keyed: bool) -> int:
-    """The place of a message that was not carried: of a queue with ordering keys by age alone, else urgent ones first."""
+    """The position of a message that was not carried over: by priority and age, or with ordering keys only by age."""
     urgency = 0 if is_keyed else (15 - lease.message.priority) << 50
     return _NEW + urgency + lease.offset
 

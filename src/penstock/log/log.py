@@ -1,7 +1,7 @@
-"""What another process may ask of a log. The port: `http.py` asks a server's log API, `directory.py` reads a data directory.
+"""The interface of a log for other processes: `http.py` uses a server's log API, `directory.py` reads a data directory.
 
-Offsets are dense and never change their message, so the same range always gives the same rows. A stream is known by its name and
-its number: a stream that was deleted and created again has the name of the old one, another number, and offsets that begin at 0.
+Offsets are dense and always belong to the same message, so the same range always gives the same rows. A stream is identified by
+its name and its number: one that is deleted and created again has the same name, another number, and offsets that begin at 0.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 
 
 class EventSpan(msgspec.Struct, frozen=True):
-    """What there is of the event log."""
+    """The available range of the event log."""
 
     earliest: int
     latest: int
 
 
 class Spans(msgspec.Struct, frozen=True):
-    """All that can be read, as of one moment."""
+    """All ranges that can be read, as of one moment."""
 
     streams: list[StreamSpan]
     events: EventSpan
@@ -59,70 +59,73 @@ class Staged(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a commit did. `is_repeat`: this batch of this query had been published before, and nothing was added."""
+    """The result of a commit. `is_repeat`: this batch of this query was published before, and nothing was added."""
 
     rows: int
     is_repeat: bool
     note: str = ""
-    """That of the commit that published the batch."""
+    """The note of the commit that published the batch."""
 
 
 class Leases(msgspec.Struct, frozen=True):
-    """A planned batch. Without rows nothing is deliverable, and nothing was planned."""
+    """A planned batch. Without rows no message is available, and no batch was planned."""
 
     batch: int
     rows: int
     fresh: int
-    """How many of them no batch of the query had before."""
+    """The number of messages that were in no batch of the query before."""
     bytes: int
     cuts: list[int]
-    """Offsets between which the messages can be read in parts of the same size."""
+    """Offsets that divide the messages into parts of the same size for reading."""
     wait: float
-    """Seconds until the first of them may be tried; 0 if any of them is new."""
+    """Seconds until the first of them may be delivered; 0 if any of them is new."""
     is_repeat: bool
     """Whether the batch was planned before."""
 
 
 class SettledBatch(msgspec.Struct, frozen=True):
-    """What a settlement did. `is_repeat`: the batch was settled before, and nothing was done."""
+    """The result of a settlement. `is_repeat`: the batch was settled before, and nothing was done."""
 
     settled: int
     missed: int
-    """Messages that were named and not held any more: their leases had expired."""
+    """Messages that were named, but not leased any more: their leases had expired."""
     carried: int
-    """Messages that stay in the query's hands, for the next batch."""
+    """Messages that stay leased by the query, for the next batch."""
     is_repeat: bool
 
 
 class RedriveProgress(msgspec.Struct, frozen=True):
-    """How far a redrive is in one queue. `is_repeat`: the letters of the call had been dealt with before."""
+    """The progress of a redrive in one queue. `is_repeat`: all letters of the call were processed by an earlier call."""
 
     redriven: int
-    """How many letters it has requeued there, all calls together."""
+    """The number of letters that it has requeued there, in all calls."""
     is_repeat: bool
 
 
 class Log(Protocol):
     """Reading. Every method may be called from any process that can reach the log; none keeps state between calls.
 
-    What fails for a moment (`Unavailable`) is tried again inside; what is raised is final. OutOfRange: retention has removed a
-    part of what was asked for. NotFound: there is no such stream. StreamReplaced: the stream is not the one of that number.
+    Temporary failures (`Unavailable`) are retried internally; errors that are raised are final. OutOfRange: retention has removed
+    a part of the range. NotFound: the stream does not exist. StreamReplaced: the stream has another number.
     """
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What can be read: the named streams (NotFound for one that is missing), those that match a pattern wholly, or all."""
+        """The ranges that can be read: of the named streams (NotFound for a missing one), of those that match, or of all.
+
+        A pattern must match the full name.
+        """
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
-        """For every stream the first offset published at or after an instant (microseconds); its end when there is none.
+        """For every stream the first offset published at or after a time (microseconds); its end if there is none.
 
         `EVENTS` is a stream here.
         """
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with this many bytes, shared fairly between the streams; at least one message."""
+        """How far a reader gets from `starts` within `max_bytes`, shared fairly between the streams; at least one message."""
 
     def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """About how many bytes each stream has from an offset to its end; `EVENTS` is a stream here."""
+        """The approximate number of bytes of each stream from an offset to its end; `EVENTS` is a stream here."""
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
@@ -139,35 +142,35 @@ class Log(Protocol):
         """The dead letters of a range of the event log, with their payloads (schema `DEAD_LETTERS`)."""
 
     def close(self) -> None:
-        """Let go of connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
 
 
 class WritableLog(Log, Protocol):
-    """Also positions and writes, which need a server."""
+    """A log with positions of readers and writes, which need a server."""
 
     def cursors(self) -> list[Cursor]:
         """All cursors with their lag."""
 
     def advance(self, cursor: str, offsets: Mapping[str, int], *, holds: bool | None = None) -> None:
-        """Set a cursor, made if it is new. Streams that are not named keep their offset; `holds` None keeps what it was."""
+        """Set a cursor; it is created if it is new. Other streams keep their offsets; `holds` None keeps the setting."""
 
     def delete_cursor(self, cursor: str) -> None:
-        """Forget a cursor."""
+        """Delete a cursor."""
 
     def stage(self, write: str, part: str, batches: Iterable[pa.RecordBatch], *, stream: str | None = None) -> Staged:
-        """Store rows that are to be published, checked as a publish is; a part that is staged again replaces the one before.
+        """Store rows that are to be published, checked like a publish. Staging a part again replaces it.
 
         Columns: `value` (binary or string); optional `key`, `attributes`, `priority`, `ttl` (seconds), `deliver_at` (timestamp),
-        and `stream`, where each row says its own. `stream` is that of the rows that do not.
+        and `stream`, for the stream of each row. The parameter `stream` is for rows without one.
         """
 
     def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0, note: str = "") -> Committed:
-        """Publish the parts, in this order, all or nothing, once for each (query, batch) whatever was staged before or after.
+        """Publish the parts, in this order, all or nothing, once for each (query, batch), whatever else is staged for it.
 
         Without a query it is published once, and the server does not remember it: a write that is staged again is another one.
-        `note` is kept with the last batch of a query, and returned to those who commit that batch again.
-        From the moment it begins it is the server's affair: it is finished after a crash of either side.
+        `note` is stored with the last batch of a query, and returned if that batch is committed again.
+        Once the commit is decided, the server finishes it, also after a crash of either side.
         """
 
     def abort(self, write: str) -> None:
-        """Forget what was staged for a write that has not been committed. Safe to call twice."""
+        """Remove the staged parts of a write that has not been committed. Safe to call twice."""

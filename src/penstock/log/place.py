@@ -1,4 +1,4 @@
-"""Where a server keeps its log, for readers on the same machine: they can open the directory and spare the server the work."""
+"""The data directory of a server, for readers on the same machine: they can read it directly, without load for the server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.journal.directory import FORMAT_FILE
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A data directory. `mark` is the same wherever this very directory is seen, and nowhere else."""
+    """A data directory. `mark` identifies it: it is equal for all processes that see the same directory, and only for these."""
 
     path: str | None = None
     mark: str | None = None
 
 
 def place_of(data_dir: str | os.PathLike[str]) -> Place:
-    """The place of a data directory; none when it cannot be seen from here."""
+    """The place of a data directory; empty if it is not visible from here."""
     path = Path(data_dir).absolute()
     with suppress(OSError):
         found = (path / FORMAT_FILE).stat()

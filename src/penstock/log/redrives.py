@@ -1,7 +1,7 @@
-"""Redrives by programs outside of the broker: each dead letter at most once for each redrive, whatever is killed.
+"""Redrives by programs outside of the broker: each dead letter at most once for each redrive, also after crashes.
 
-A redrive goes through the dead letters of a queue in the order of their offsets. Its ledger for the queue is that of a query that
-writes: the number of its last batch is the offset up to which the redrive has come, and one commit holds that and the letters.
+A redrive processes the dead letters of a queue in the order of their offsets. For each queue it has a ledger like a query that
+writes: the number of the last batch is the offset that the redrive has reached, and is stored in one commit with the letters.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from penstock.log.write_ledger import Ledger, Verdict, verdict
 from penstock.log.writes import ANY_WRITER, Writer
 
 PREFIX = "redrives/"
-"""What the names of the documents begin with."""
+"""The prefix of the names of the documents."""
 MAX_LEDGERS = 100_000
 _LOCKS = 64
 
 
 class Redriven(NamedTuple):
-    """How far a redrive has come in a queue."""
+    """The progress of a redrive in a queue."""
 
     redriven: int
-    """How many letters it has requeued there, all calls together."""
+    """The number of letters that it has requeued there, in all calls."""
     is_repeat: bool
-    """Whether all letters of the call had been dealt with before."""
+    """Whether all letters of the call were processed by an earlier call."""
 
 
 class Redrives:
-    """All redrives of a broker. Every method may wait for the disk. Safe for several threads."""
+    """All redrives of a broker. Every method may wait for the disk. Thread-safe."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -46,7 +46,7 @@ class Redrives:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def begin(self, name: str, note: str, caller: Writer = ANY_WRITER) -> str:
-        """Keep what a redrive is about; returns what the first call of that name said."""
+        """Store a note about a redrive; returns the note of the first call with this name."""
         with self._lock_of(name):
             known = self._checked(name, caller)
             if known is None:
@@ -55,7 +55,7 @@ class Redrives:
             return note if known is None else known.note
 
     def move(self, name: str, source: Source, letters: Sequence[Letter], caller: Writer = ANY_WRITER) -> Redriven:
-        """Requeue dead letters of a queue or subscription, in the order of their offsets, unless this redrive did before."""
+        """Requeue dead letters of a queue or subscription, in the order of their offsets, unless this redrive already has."""
         find = Catalog.work_queue if source.kind == QUEUE else Catalog.subscription
         number, stream = redrives.number_of(self._broker, find, source.name)
         key = f"{name}#{number}"
@@ -79,7 +79,7 @@ class Redrives:
         )
 
     def _checked(self, key: str, caller: Writer) -> Ledger | None:
-        """What is known under a name, if the caller may continue it."""
+        """The ledger with this name, if the caller may continue it."""
         body = self._ledgers.get(key)
         known = None if body is None else write_ledger.decode(PREFIX + key, body)
         if known is not None and not write_ledger.may_continue(known, caller.token_id, caller.may_publish):
@@ -87,7 +87,7 @@ class Redrives:
         return known
 
     def _make_room(self) -> None:
-        """Forget redrives that have been silent for very long, where there are too many for one more."""
+        """If there are too many redrives, remove those that have been unused for very long."""
         known = self._ledgers.all()
         if len(known) < MAX_LEDGERS:
             return

@@ -1,4 +1,4 @@
-"""A part of a write as a file of Arrow: checked when it came in, read again when it is published."""
+"""A part of a write as an Arrow file: checked when it is staged, and read again when it is published."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.log.arrow_sizes import check_unpacked
 from penstock.values.message import Batch, StoredMessage, joined
 
 Turn = tuple[Target, Batch]
-"""What goes to one stream at one time."""
+"""Messages for one stream, published together."""
 
 SLICE_ROWS = 8_192
 SLICE_BYTES = 8 * 1024 * 1024
-"""About how much is published at one time: large enough for the disk, small enough for readers of a chunk."""
+"""The approximate size of one publish: large enough for efficient disk writes, small enough for readers of a chunk."""
 
 
 def check_part(
@@ -31,9 +31,9 @@ def check_part(
     rules: TopicRules,
     limit: int,
 ) -> tuple[int, dict[str, int]]:
-    """(rows, rows by stream) of a part whose rows may all be published. Where rules change rows, the file then holds those.
+    """Check that all rows of a part may be published; returns (rows, rows by stream). Rules may change the rows in the file.
 
-    `limit`: how many bytes the rows may be, however small they were packed.
+    `limit`: the maximum number of bytes of the decompressed rows.
     """
     known: dict[str, Target] = {}
     counts: dict[str, int] = {}
@@ -60,7 +60,7 @@ def check_part(
 def _rewritten(
     path: Path, known: dict[str, Target], now: int, stream: str | None, rules: TopicRules
 ) -> tuple[int, dict[str, int]]:
-    """Replace a part by what the rules of its topics make of it."""
+    """Replace a part by the result of the rules of its topics."""
     counts = dict.fromkeys(known, 0)
     made = path.with_name(f"{path.name}.rules.part")
     try:
@@ -86,7 +86,7 @@ def _rewritten(
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of a size that may become Python's objects."""
+    """The same rows in batches that are small enough to be converted to Python objects."""
     for batch in batches:
         done = 0
         while done < batch.num_rows:
@@ -96,7 +96,7 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file that somebody sent."""
+    """The batches of a file from a client."""
     try:
         with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
             arrow_rows.check_schema(reader.schema)
@@ -105,17 +105,17 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch
     except (pa.ArrowException, ValueError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's
+            raise  # an error of the disk
         raise InvalidArgument(f"the body is not a sound Arrow IPC stream: {error}") from None
 
 
 def slices(
     parts: list[tuple[Path, int, str | None]], targets: dict[str, Target | None], done: int, until: int, now: Callable[[], int]
 ) -> Iterator[tuple[int, list[Turn | None]]]:
-    """(where it ends, what goes to which stream) for one slice of rows after the other, from row `done` on.
+    """(end, messages for each stream) for one slice of rows after the other, from row `done` on.
 
-    `parts` are files with their number of rows and the stream of rows that name none. The first slice ends at `until` when that
-    lies behind `done`. A stream without a target is gone, and so are its rows.
+    `parts` are files with their number of rows and the stream of rows without one. The first slice ends at `until` if that is
+    after `done`. A stream without a target was deleted, and its rows are left out.
     """
     gathered: dict[str, list[Batch]] = {}
     first = done
@@ -141,7 +141,7 @@ def slices(
 
 
 def _rest(parts: list[tuple[Path, int, str | None]], done: int) -> Iterator[tuple[pa.RecordBatch, str | None]]:
-    """The rows behind the first `done` ones. CorruptLog for a file that is not the one that was checked."""
+    """The rows after the first `done` ones. CorruptLog for a file that is not the one that was checked."""
     at = 0
     for path, count, stream in parts:
         end = at + count
@@ -161,7 +161,7 @@ def _rest(parts: list[tuple[Path, int, str | None]], done: int) -> Iterator[tupl
 
 
 def _piece(rows: pa.RecordBatch, most: int, *, is_fixed: bool) -> pa.RecordBatch:
-    """The first rows, not too many of them and, unless their number is fixed, not too many bytes."""
+    """The first rows: at most `most` and, unless `is_fixed`, of limited size in bytes."""
     rows = rows.slice(0, most)
     while not is_fixed and rows.num_rows > 1 and rows.nbytes > SLICE_BYTES:
         rows = rows.slice(0, rows.num_rows // 2)
@@ -169,7 +169,7 @@ def _piece(rows: pa.RecordBatch, most: int, *, is_fixed: bool) -> pa.RecordBatch
 
 
 def _turns(gathered: dict[str, list[Batch]], targets: dict[str, Target | None]) -> list[Turn | None]:
-    """What goes to each stream, in the order of first rows; None for one that is gone, so that others keep their turn."""
+    """The messages for each stream, in the order of first rows; None for a deleted stream, so that others keep their number."""
     turns: list[Turn | None] = []
     for name, batches in gathered.items():
         target = targets[name]

@@ -1,12 +1,12 @@
-"""What is staged: rows that wait for their commit, as files. A part is there as a whole, checked and on disk, or not at all.
+"""Staged rows: files that wait for their commit. A part is either complete, checked and on disk, or it does not exist.
 
-    staged/PROJECT/WRITE/PART.arrow   an Arrow IPC stream, and behind it what is known of it
-    staged/PROJECT/WRITE/manifest     which parts a commit was decided for, and where their rows go
-    staged/PROJECT/WRITE/*.part       a part that is still coming in; one that was left over is removed at the next start
+    staged/PROJECT/WRITE/PART.arrow   an Arrow IPC stream, followed by its metadata
+    staged/PROJECT/WRITE/manifest     the parts that a commit was decided for, and the streams of their rows
+    staged/PROJECT/WRITE/*.part       a part that is being uploaded; a leftover is removed at the next start
     staged/PROJECT/.WRITE.N           a write that is being removed
 
-The directory of the server's own project is `_`. A write that a commit has claimed does not change any more: no part enters it,
-and nobody but the commit removes it.
+The directory of the server's default project is `_`. A write that a commit has claimed does not change any more: no part is
+added, and only the commit removes it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ log = logging.getLogger("penstock.log")
 
 MEBIBYTE = 1024 * 1024
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""How an Arrow IPC stream ends. One that was cut between two batches does not."""
+"""The end marker of an Arrow IPC stream. A stream that was cut between two batches has none."""
 _MAGIC = b"PENSTAGE"
 _PART, _COMING, _MANIFEST = ".arrow", ".part", "manifest"
 
 
 @dataclass(frozen=True, slots=True)
 class StagingLimits:
-    """How much may be staged at one time."""
+    """Limits of the staged data."""
 
     max_part_bytes: int = 1024 * MEBIBYTE
     max_bytes: int = 32 * 1024 * MEBIBYTE
@@ -61,21 +61,21 @@ class StagingLimits:
 
 
 class PartInfo(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of a part. Stored behind it: fields are only ever added at the end, with a default."""
+    """The metadata of a part. Stored after its data: fields are only ever added at the end, with a default."""
 
     rows: int
     bytes: int
     staged_at: int
     stream: str | None
-    """That of rows that name none."""
+    """The stream of rows without one."""
     streams: dict[str, int]
-    """How many rows go where."""
+    """The number of rows for each stream."""
     owner: str = ""
-    """The id of the token that staged it; empty: no tokens are asked for, or it was staged before this was kept."""
+    """The id of the token that staged it; empty without authentication, or if it was staged by a version without this field."""
 
 
 class ManifestPart(msgspec.Struct, array_like=True, frozen=True):
-    """A part of a write that was decided."""
+    """A part of a decided write."""
 
     part: str
     rows: int
@@ -83,11 +83,11 @@ class ManifestPart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
-    """What a commit was decided for."""
+    """The content of a decided commit."""
 
     parts: list[ManifestPart]
     streams: dict[str, int]
-    """The numbers of the streams that rows name."""
+    """The numbers of the streams, by the names in the rows."""
 
 
 class StagedWrite(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class StagedWrite(msgspec.Struct, frozen=True):
 
 
 class _Write:
-    """A write in memory."""
+    """The state of a write in memory."""
 
     __slots__ = ("parts", "touched_at")
 
@@ -116,28 +116,28 @@ class _Write:
 
 
 class Staging:
-    """The directory of what is staged. Writes are named `NAME`, or `PROJECT/NAME`. Safe for several threads."""
+    """The directory of staged writes. They are named `NAME`, or `PROJECT/NAME`. Thread-safe."""
 
     def __init__(self, root: Path, limits: StagingLimits | None = None, copies: StagedFiles | None = None) -> None:
         self.root = root
         self._copies = copies
-        """Copies of the files that outlive this node; its own are then fetched when they are needed."""
+        """Copies of the files that survive this node. Files that are missing here are fetched from them."""
         self.limits = limits or StagingLimits()
         self._lock = threading.Lock()
         self._writes: dict[str, _Write] = {}
         self._claimed: set[str] = set()
-        """The writes that commits are about."""
+        """The writes that commits have claimed."""
         self._numbers = itertools.count(1)
         self._bytes = 0
         self._load()
 
     @property
     def bytes(self) -> int:
-        """How much is staged, what is coming in included."""
+        """The number of staged bytes, including running uploads."""
         return self._bytes
 
     def upload(self, write: str, part: str, owner: str = "") -> Upload:
-        """A part that is coming in: write to it, `settle` it, and close it in any case. `owner` is the id of the caller's token.
+        """Start an upload of a part: write to it, `settle` it, and close it in any case. `owner` is the id of the caller's token.
 
         PermissionDenied: another token has staged parts of the write.
         """
@@ -157,11 +157,11 @@ class Staging:
             try:
                 return Upload(self, write, part, owner, directory / f"{part}.{number}{_COMING}")
             except FileNotFoundError:
-                # The last of its other uploads has just failed, or it was aborted: its directory went with it.
+                # Its last other upload has just failed, or it was aborted: its directory was removed.
                 raise Unavailable(f"write {write!r} is just being removed", hint="try again") from None
 
     def parts(self, write: str) -> dict[str, PartInfo]:
-        """The parts of a write, by name; none for a write that is not known."""
+        """The parts of a write, by name; empty for an unknown write."""
         with self._lock:
             found = self._writes.get(write)
             return dict(found.parts) if found is not None else {}
@@ -181,12 +181,12 @@ class Staging:
             ]
 
     def expired(self, now: int) -> list[str]:
-        """The writes that nobody has touched for so long that nobody will commit them."""
+        """The writes that were not touched for `STAGED_FOR`, and will probably never be committed."""
         with self._lock:
             return [name for name, write in self._writes.items() if now - write.touched_at >= STAGED_FOR]
 
     def claim(self, write: str) -> None:
-        """Keep a write as it is, until it is released or forgotten. FailedPrecondition: another commit has claimed it."""
+        """Freeze a write until `release` or `forget`. FailedPrecondition: another commit has claimed it."""
         with self._lock:
             self._check_open(write)
             self._claimed.add(write)
@@ -222,7 +222,7 @@ class Staging:
                     self._copies.drop(self._name(directory))
                 except Unavailable as error:
                     log.warning("what was staged for %r stays in the database for now: %s", write, error)
-            # Out of the way at once, so that what is staged from now on under the same name is not removed with it.
+            # Renamed at once, so that parts that are staged with the same name from now on are not removed with it.
             aside = directory.with_name(f".{directory.name}.{next(self._numbers)}")
             try:
                 directory.rename(aside)
@@ -233,7 +233,7 @@ class Staging:
         shutil.rmtree(aside, ignore_errors=True)
 
     def is_whole(self, write: str, part: str) -> bool:
-        """Whether a part that is known is also on disk, as long as it was."""
+        """Whether a known part is also on disk, with its full length."""
         info = self.parts(write).get(part)
         if info is not None:
             self._fetch(self.path(write, part))
@@ -243,7 +243,7 @@ class Staging:
             return False
 
     def decide(self, write: str, manifest: Manifest) -> None:
-        """Write down which parts a commit is for; on disk when it returns."""
+        """Store which parts a commit consists of; on disk on return."""
         directory = self.directory(write)
         with _disk(directory):
             make_directory(self.root, 0o700)
@@ -260,18 +260,18 @@ class Staging:
             raise CorruptLog(str(self.root), f"the staged write {write!r}", str(error)) from error
 
     def copy(self, file: Path, place: Path | None = None, info: PartInfo | None = None) -> None:
-        """Store a copy of a file, which is at `place` or will be."""
+        """Store a copy of a file that is, or will be, at `place`."""
         if self._copies is not None:
             self._copies.keep(self._name(place or file), file, None if info is None else msgspec.msgpack.encode(info))
 
     def local_path(self, write: str, part: str) -> Path:
-        """The file of a part, which is there to be read."""
+        """The local file of a part; it is fetched if necessary."""
         path = self.path(write, part)
         self._fetch(path)
         return path
 
     def _fetch(self, path: Path) -> None:
-        """Have a file here if there is a copy of it."""
+        """Fetch a missing file, if there is a copy of it."""
         if self._copies is not None and not path.exists():
             with _disk(path):
                 make_directory(path.parent, 0o700)
@@ -288,7 +288,7 @@ class Staging:
         return self.root / (project if slash else "_") / name
 
     def take(self, size: int, part_size: int) -> None:
-        """Count bytes that come in, or refuse them."""
+        """Count the bytes of an upload, or refuse them."""
         if part_size > self.limits.max_part_bytes:
             raise InvalidArgument(
                 f"the part is larger than {self.limits.max_part_bytes} bytes, expected at most that",
@@ -307,7 +307,7 @@ class Staging:
             self._bytes -= size
 
     def enter(self, write: str, part: str, coming: Path, info: PartInfo) -> None:
-        """Put a part in its place, for the one before; on disk when it returns."""
+        """Move a part to its place, where it replaces an earlier one; on disk on return."""
         place = self.path(write, part)
         with self._lock, _disk(place):
             self._check_open(write)
@@ -336,7 +336,7 @@ class Staging:
             raise FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
 
     def _load(self) -> None:
-        """Find what was staged before, and remove what was only coming in or already going."""
+        """Find the staged writes at a start, and remove incomplete uploads and writes that were being removed."""
         if self._copies is not None:
             for name, stored in self._copies.infos().items():
                 project, write, file = name.split("/")
@@ -368,14 +368,14 @@ class Staging:
 
 
 class Upload:
-    """A part that is coming in.
+    """A part that is being uploaded.
 
-    It may be closed while another thread is still at it, which then finishes first: who sends a part may go away at any time.
+    It may be closed while another thread still uses it, because clients may disconnect at any time: `close` waits for it.
     """
 
     def __init__(self, staging: Staging, write: str, part: str, owner: str, coming: Path) -> None:
         self.name = write
-        """The write that it is a part of."""
+        """The name of its write."""
         self._staging = staging
         self._part = part
         self._owner = owner
@@ -383,7 +383,7 @@ class Upload:
         self._lock = threading.Lock()
         self._file = coming.open("wb")
         self._size = 0
-        """What is counted as staged."""
+        """The bytes that are counted as staged."""
 
     def __enter__(self) -> Self:
         return self
@@ -398,7 +398,7 @@ class Upload:
             self._file.write(data)
 
     def settle(self, find: Callable[[str], Target], now: int, *, stream: str | None, rules: TopicRules) -> PartInfo:
-        """Check every row, and put the part in its place. `find` returns the target of a name, or raises."""
+        """Check every row, and move the part to its place. `find` returns the target of a name, or raises."""
         from penstock.log import staged_part  # noqa: PLC0415  # pyarrow is an extra
 
         with self._lock:
@@ -416,18 +416,18 @@ class Upload:
         return info
 
     def close(self) -> None:
-        """Let go of what did not become a part, and of a directory that nothing is in."""
+        """Remove an upload that did not become a part, and its directory if it is empty."""
         with self._lock:
             self._file.close()
             if self._size:
                 self._staging.give_back(self._size)
                 self._size = 0
             self._coming.unlink(missing_ok=True)
-            with suppress(OSError):  # other parts are there
+            with suppress(OSError):  # it has other parts
                 self._coming.parent.rmdir()
 
     def _check_end(self) -> None:
-        """Refuse what was cut, before anybody looks at the rest of it."""
+        """Refuse an incomplete upload, before its content is read."""
         self._file.close()
         with self._coming.open("rb") as file:
             file.seek(max(self._size - len(_END), 0))
@@ -438,7 +438,7 @@ class Upload:
                 )
 
     def _finished(self, rows: int, streams: dict[str, int], now: int, stream: str | None) -> PartInfo:
-        """Write what is known of it behind it, and have all of it on disk."""
+        """Write the metadata after the data, and sync the file."""
         grown = self._coming.stat().st_size - self._size
         self._staging.take(grown, self._size + grown)
         self._size += grown
@@ -452,7 +452,7 @@ class Upload:
 
 
 class _disk:  # noqa: N801  # a context manager that reads as a word
-    """What the disk refuses becomes an error that may be tried again."""
+    """Converts errors of the disk to an error that may be retried."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -471,7 +471,7 @@ def _unavailable(path: Path, error: OSError) -> PenstockError:
 
 
 def _read_info(path: Path) -> PartInfo:
-    """What is known of a part that was staged before."""
+    """The metadata of a staged part."""
     problem = "it has no end that says what it is"
     try:
         with path.open("rb") as file:

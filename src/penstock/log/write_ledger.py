@@ -1,11 +1,11 @@
-"""What is known of a query that writes: which batch was decided last, and how far publishing it has got.
+"""The ledger of a query that writes: the last decided batch, and how much of it is published.
 
     staged ──commit──> decided ──> slice by slice ──> finished
        │                  └── a crash continues from `done`: each slice and the mark that it is done are one commit
-       └──abort, or a day without a touch──> forgotten
+       └──abort, or a day without an upload──> removed
 
-Batch numbers of a query only go up. A batch that was decided is never published again, whatever is staged for it later.
-A write that names no query has a ledger of its own, only until it is published.
+Batch numbers of a query only increase. A batch that was decided is never published again, whatever is staged for it later.
+A write without a query has its own ledger, only until it is published.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from penstock.errors import CorruptLog
 
 VERSION = 1
 STAGED_FOR = DAY
-"""How long what is staged waits for its commit after it was touched last."""
+"""How long staged parts wait for their commit after the last upload."""
 REMEMBERED_FOR = 90 * DAY
-"""How long the last batch of a query is known."""
+"""How long the last batch of a query is remembered."""
 MAX_STREAMS = 100
 PREFIX = "writes/"
-"""What the names of ledgers among the documents begin with."""
+"""The prefix of the names of ledgers among the documents."""
 _UNNAMED = "~"
-"""What the key of a write without a query begins with, and no name of a query."""
+"""The prefix of the keys of writes without a query. No name of a query begins with it."""
 _DRAWN = re.compile(r"(?:.*/)?[0-9a-f]{32}", re.ASCII)
-"""What Spark's sink once drew as the query of a write that had none."""
+"""The random names that earlier versions of the Spark sink used as the query of writes without one."""
 
 
 class Ledger(msgspec.Struct, array_like=True, frozen=True):
@@ -39,38 +39,38 @@ class Ledger(msgspec.Struct, array_like=True, frozen=True):
     version: int
     batch: int
     at: int
-    """When it was decided, or got on."""
+    """When it was decided, or last made progress."""
     directory: str
-    """Where its rows are, under the directory of what is staged."""
+    """The directory of its rows, below the directory of staged writes."""
     rows: int
     done: int = 0
-    """How many rows are published: always the first ones."""
+    """The number of published rows: always the first ones."""
     until: int = 0
-    """Where the slice ends that is being published, when it goes to several streams."""
+    """The end of the slice that is being published, if it goes to several streams."""
     turns: int = 0
-    """To how many of them it has gone."""
+    """The number of streams that it was published to."""
     owner: str = ""
-    """The id of the token that committed it; empty: no tokens are asked for, or it was committed before this was kept."""
+    """The id of the token that committed it; empty without authentication, or from a version without this field."""
     streams: tuple[str, ...] = ()
-    """Where its rows go, as the committer calls it: the first `MAX_STREAMS` names."""
+    """The streams of its rows, by the names that the committer uses: the first `MAX_STREAMS` names."""
     note: str = ""
-    """What the committer said of the batch, for those who repeat it."""
+    """The note of the committer, returned if the batch is committed again."""
 
     @property
     def is_finished(self) -> bool:
         return self.done == self.rows
 
     def passed(self, until: int, turns: int, now: int) -> Ledger:
-        """The ledger when the slice that ends at `until` has gone to this many of its streams; no turns: to all."""
+        """The ledger after the slice that ends at `until` was published to `turns` of its streams; 0 means all."""
         if not turns:
             return msgspec.structs.replace(self, at=now, done=until, until=0, turns=0)
         return msgspec.structs.replace(self, at=now, until=until, turns=turns)
 
 
 def may_continue(ledger: Ledger, owner: str, may_publish: Callable[[str], bool]) -> bool:
-    """Whether a caller may commit for a query: it committed the last batch, or may publish to the streams of that batch.
+    """Whether a caller may commit for a query: it has committed the last batch, or may publish to the streams of that batch.
 
-    Somebody else could otherwise use up the batch numbers of a query, whose own commits would then be taken for repeats.
+    Otherwise another caller could use up the batch numbers of a query, so that its own commits would be treated as repeats.
     """
     if not owner or ledger.owner in {"", owner}:
         return True
@@ -82,9 +82,9 @@ class Verdict(Enum):
 
     PUBLISH = "publish"
     REPEAT = "repeat"
-    """It was published before: nothing is added."""
+    """It was published before, so nothing is added."""
     FINISH_FIRST = "finish_first"
-    """A batch of this query, perhaps this one, is under way: finish that, and ask again."""
+    """A batch of this query, perhaps this one, is unfinished: finish it, then decide again."""
 
 
 def verdict(ledger: Ledger | None, batch: int) -> Verdict:
@@ -97,14 +97,14 @@ def verdict(ledger: Ledger | None, batch: int) -> Verdict:
 
 
 def verdict_of_write(ledger: Ledger | None, *, is_staged: bool, is_published: bool) -> Verdict:
-    """What to do about the commit of a write that names no query. It is a repeat if nothing was staged since it was published."""
+    """What to do about the commit of a write without a query. It is a repeat if nothing was staged since it was published."""
     if ledger is not None and not ledger.is_finished:
         return Verdict.FINISH_FIRST
     return Verdict.REPEAT if is_published and not is_staged else Verdict.PUBLISH
 
 
 def key_of(query: str | None, write: str) -> str:
-    """What a ledger is known by: the query, or the write if it names none."""
+    """The key of a ledger: the query, or for a write without a query the write."""
     return _UNNAMED + write if query is None else query
 
 
@@ -114,7 +114,7 @@ def is_unnamed(key: str) -> bool:
 
 
 def is_forgotten(key: str, ledger: Ledger, now: int) -> bool:
-    """Whether the last batch of a query may be forgotten: it has been silent for long, or the write named no query."""
+    """Whether the ledger may be removed: the query has been unused for long, or a write without a query is published."""
     if is_unnamed(key):
         return ledger.is_finished
     span = STAGED_FOR if ledger.directory == key and _DRAWN.fullmatch(key) else REMEMBERED_FOR

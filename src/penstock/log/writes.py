@@ -1,8 +1,8 @@
-"""Writes in one piece: rows are staged, a commit is decided, and from then on the broker finishes it by itself.
+"""Atomic writes: rows are staged, a commit is decided, and from then on the broker finishes it by itself.
 
-What makes it exactly once: the decision (which write stands for this batch of this query) is durable before the first row is
-published, and every slice of rows goes into the journal in one commit with the mark that says how far it is. So whatever moment a
-crash chooses, the rows that are in the log are just those that the mark counts.
+Why it is exactly once: the decision (which write is this batch of this query) is durable before the first row is published, and
+every slice of rows is stored in one journal commit with the ledger that records the progress. So at whatever moment it crashes,
+the rows in the log are exactly those that the ledger counts.
 """
 
 from __future__ import annotations
@@ -65,30 +65,30 @@ _LOCKS = 64
 
 
 class Writer(NamedTuple):
-    """Who commits."""
+    """The caller of a commit."""
 
     token_id: str
     may_publish: Callable[[str], bool]
 
 
 ANY_WRITER = Writer("", lambda _: True)
-"""The caller where no tokens are asked for."""
+"""The caller on a server without authentication."""
 
 
 class CommitResult(NamedTuple):
-    """What a commit did."""
+    """The result of a commit."""
 
     rows: int
     is_repeat: bool
     note: str = ""
-    """That of the commit that published the batch."""
+    """The note of the commit that published the batch."""
 
 
 class Writes:
     """All writes of a broker. Names of writes and queries are `NAME`, or `PROJECT/NAME`. Close it before the broker.
 
-    Without a data directory what is staged lives in a temporary one, as long as this does; with a journal in a database, which
-    keeps a copy, for longer.
+    Without a data directory, staged parts are in a temporary directory until `close`. A journal in a database also has copies
+    of them, which survive it.
     """
 
     def __init__(self, broker: Broker, *, limits: StagingLimits | None = None) -> None:
@@ -99,17 +99,17 @@ class Writes:
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
         copies = broker.journal.staged if isinstance(broker.journal, RemoteJournal) else None
         self.staging = Staging(self._temporary or Path(path or "") / "staged", limits, copies)
-        # One query has one of them, so that its commits come one after the other; that others wait too now and then is no harm.
+        # A query always has the same lock, so that its commits run one after the other; sometimes others wait for it too.
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._lock = threading.Lock()
         self._unfinished: set[str] = set()
-        """Queries with a batch that was decided and is not published as a whole."""
+        """Queries with a batch that was decided and is not completely published."""
         self._decided: dict[str, str] = {}
         """The writes of those batches, by query."""
         self._queries: set[str] = set()
-        """All queries that are known."""
+        """All known queries."""
         self._published: dict[str, Ledger] = {}
-        """Writes without a query that were published last, oldest first."""
+        """The last published writes without a query, oldest first."""
         self._tidy_at = 0
         self._bell = threading.Event()
         self._is_closing = False
@@ -118,18 +118,18 @@ class Writes:
         self._thread.start()
 
     def close(self) -> None:
-        """Leave what is unfinished to the next start. Returns when no commit runs any more. Safe to call twice."""
+        """Leave unfinished batches to the next start. Returns when no commit runs any more. Safe to call twice."""
         self._is_closing = True
         self._bell.set()
         self._thread.join()
         for lock in self._locks:
             with lock:
-                pass  # a commit that ran has seen it, and ended with its slice
+                pass  # a running commit has noticed it, and ended after its slice
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def settle(self, upload: Upload, find: Callable[[str], StreamDescription], *, stream: str | None = None) -> PartInfo:
-        """Check a part that has come in as a publish is checked, and keep it until its commit."""
+        """Check an uploaded part like a publish, and keep it until its commit."""
         from penstock.log.arrow_rows import Target, target  # noqa: PLC0415  # pyarrow is an extra
 
         def find_target(name: str) -> Target:
@@ -150,10 +150,10 @@ class Writes:
         writer: Writer = ANY_WRITER,
         note: str = "",
     ) -> CommitResult:
-        """Publish the parts of a write, once for each (query, batch). `find` gives the stream of a name, or says why not.
+        """Publish the parts of a write, once for each (query, batch). `find` returns the stream of a name, or raises.
 
-        Without a query the write is known by its own name, and only until something is staged under that name again: nothing of
-        it stays on disk.
+        Without a query the write is identified by its own name, until something is staged with that name again. Nothing about it
+        stays on disk.
         """
         key = write_ledger.key_of(query, write)
         with self._lock_of(key):
@@ -177,7 +177,7 @@ class Writes:
             return CommitResult(decided.rows, is_repeat=False, note=note)
 
     def abort(self, write: str) -> None:
-        """Forget what was staged, unless it is being published. Safe to call twice."""
+        """Remove a staged write, unless it is being published. Safe to call twice."""
         self.staging.abort(write)
 
     def listed(self) -> list[tuple[StagedWrite, bool]]:
@@ -185,14 +185,14 @@ class Writes:
         return [(write, self.staging.is_claimed(write.write)) for write in self.staging.listed()]
 
     def tidy(self) -> None:
-        """Forget writes that nobody commits, and queries that have been silent for very long."""
+        """Remove writes that were not committed in time, and queries that have been unused for very long."""
         now = self._broker.clock.now()
         for write in self.staging.expired(now):
             log.info("the staged write %r was not committed in time, and is removed", write)
             self.abort(write)
         for query in [*self._queries]:
             lock = self._lock_of(query)
-            # Who commits now is not silent; whoever else holds the lock is gone the next time.
+            # A query that commits now is in use; if the lock is held for another one, the next call checks again.
             if lock.acquire(blocking=False):
                 try:
                     known = self._ledger(query)
@@ -214,12 +214,12 @@ class Writes:
         owner: str,
         note: str,
     ) -> Ledger:
-        """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
+        """Store durably that this write is this batch. Before, nothing has happened; afterwards, it cannot be undone."""
         if not write_ledger.is_unnamed(query) and query not in self._queries and len(self._queries) >= MAX_QUERIES:
             raise ResourceExhausted(
                 f"{len(self._queries)} queries write here, the most that are allowed", hint="use names that stay"
             )
-        # From here on no part enters the write and nobody aborts it: what is checked is what will be published.
+        # From here on no part is added and the write cannot be aborted: the checked rows are those that will be published.
         self.staging.claim(write)
         with self._lock:
             self._decided[query] = write
@@ -238,11 +238,11 @@ class Writes:
         except PenstockError:
             if self._ledger(query) != decided:
                 self._ended(query, keep=True)
-            raise  # and when it is known but not on disk yet, it is finished as soon as the disk takes it
+            raise  # if it is stored in memory but not on disk yet, it is finished as soon as the disk works again
         return decided
 
     def _plan(self, write: str, parts: Sequence[str], find: Callable[[str], StreamDescription]) -> tuple[int, tuple[str, ...]]:
-        """Check what a commit asks for, and write down where its rows are and go; returns how many they are, and some streams."""
+        """Check a commit, and store its parts and streams; returns the number of rows, and the names of the first streams."""
         staged = self.staging.parts(write)
         for part in parts:
             if part not in staged or not self.staging.is_whole(write, part):
@@ -251,7 +251,7 @@ class Writes:
             raise InvalidArgument.of("parts", [*parts], "each part once")
         chosen = {part: staged[part] for part in parts}
         streams = {name: find(name) for name in names(chosen)}
-        # A queue that refuses messages must have room for all of them: a commit must not be stuck half-way.
+        # A queue that refuses messages when it is full must have room for all of them: a commit must not stop in the middle.
         counts: dict[int, int] = {}
         for name, stream in streams.items():
             count = sum(info.streams.get(name, 0) for info in chosen.values())
@@ -259,7 +259,7 @@ class Writes:
         check_room(self._broker, counts)
         rows = sum(info.rows for info in chosen.values())
         if rows:
-            # Where pyarrow is missing nothing could be published, so nothing may be decided.
+            # Without pyarrow nothing could be published, so nothing may be decided.
             import penstock.log.staged_part  # noqa: F401, PLC0415  # pyarrow is an extra
 
             order = [ManifestPart(part, info.rows, info.stream) for part, info in chosen.items()]
@@ -269,12 +269,12 @@ class Writes:
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, query: str) -> None:
-        """Publish what is left of a batch that was decided. Call it with the query's lock held."""
+        """Publish the rest of a decided batch. Call it with the query's lock held."""
         while True:
             try:
                 self._publish_rest(query)
             except (QueueNotFound, TopicNotFound):
-                continue  # it was deleted just now: the next try does without
+                continue  # the stream was just deleted: the next attempt leaves it out
             self._ended(query)
             return
 
@@ -292,7 +292,7 @@ class Writes:
         coming: PendingPublish | None = None
         skipped = state.turns
         try:
-            # While one slice is on its way to the disk, the next one is made.
+            # While one slice is being written to disk, the next one is prepared.
             for until, turns in staged_part.slices(parts, targets, state.done, state.until, clock.now):
                 if self._is_closing:
                     raise BrokerClosed
@@ -303,13 +303,13 @@ class Writes:
                         coming = self._publish(turn, query, write_ledger.encode(state))
                 skipped = 0
         finally:
-            # Whatever went wrong: until this one is on disk or refused, its mark does not say whether its rows are published.
+            # Also after an error: until this slice is on disk or refused, it is not known whether its rows are published.
             _wait(coming)
         if not state.is_finished:
             raise CorruptLog(str(self.staging.root), f"the staged write {write!r}", f"{state.rows - state.done} rows are missing")
 
     def _publish(self, turn: Turn | None, query: str, ledger: bytes) -> PendingPublish | None:
-        """Publish what goes to one stream, with the ledger; returns at once where the disk is waited for."""
+        """Publish the messages for one stream, with the ledger. It returns without waiting for the disk."""
         if turn is None:
             log.warning("rows of a staged write are left out: their stream was deleted after the commit was decided")
             self._ledgers.keep(query, ledger)
@@ -329,7 +329,7 @@ class Writes:
         return write_ledger.verdict_of_write(known, is_staged=is_staged, is_published=key in self._published)
 
     def _ended(self, query: str, *, keep: bool = False) -> None:
-        """A batch is published as a whole, or was not decided after all."""
+        """Note that a batch is completely published, or was not decided after all."""
         with self._lock:
             self._unfinished.discard(query)
             write = self._decided.pop(query, None)
@@ -337,13 +337,13 @@ class Writes:
             (self.staging.release if keep else self.staging.forget)(write)
         if write_ledger.is_unnamed(query) and not keep and (known := self._ledger(query)) is not None:
             self._remember(query, known)
-            with suppress(JournalUnavailable):  # it is published whatever the disk says now; `tidy` tries again
+            with suppress(JournalUnavailable):  # it is published even if this fails; `tidy` tries again
                 self._drop(query)
 
     def _remember(self, key: str, known: Ledger) -> None:
-        """Keep in memory that a write without a query was published: its caller may not have heard, and ask again."""
+        """Remember that a write without a query was published: its caller may repeat the call, if the answer was lost."""
         with self._lock:
-            # Thousands of writes may go to the same streams: their names are kept once.
+            # Thousands of writes may go to the same streams: their names are stored once.
             self._published[key] = msgspec.structs.replace(known, streams=tuple(map(sys.intern, known.streams)))
             while len(self._published) > MAX_PUBLISHED:
                 del self._published[next(iter(self._published))]
@@ -351,7 +351,7 @@ class Writes:
     # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _recover(self) -> None:
-        """Find what was decided before, and remove what was published."""
+        """Load decided batches at a start, and remove the staged parts of published ones."""
         for query, body in self._ledgers.all().items():
             known = write_ledger.decode(PREFIX + query, body)
             self._queries.add(query)
@@ -365,7 +365,7 @@ class Writes:
                 self._decided[query] = known.directory
 
     def _run(self) -> None:
-        """Finish what a crash or a full disk left, and tidy up, until it is closed."""
+        """Finish batches that a crash or a full disk has interrupted, and tidy up, until `close`."""
         told: dict[str, str] = {}
         while not self._is_closing:
             self._bell.clear()
@@ -380,10 +380,10 @@ class Writes:
                             self._finish(query)
                 except BrokerClosed:
                     return
-                except Exception as error:  # noqa: BLE001  # the top of the thread, which has other queries to finish
+                except Exception as error:  # noqa: BLE001  # the outermost handler of the thread, which has other queries to finish
                     if told.get(query) != str(error):
                         told[query] = str(error)
-                        log.error("the batch of query %r that was decided waits: %s", query, error)
+                        log.error("cannot finish the decided batch of query %r yet: %s", query, error)
                 else:
                     told.pop(query, None)
             self._bell.wait(RETRY_SECONDS if waiting else TIDY_SECONDS)
@@ -411,6 +411,6 @@ def _wait(coming: PendingPublish | None) -> None:
 
 
 def _check_writer(known: Ledger | None, writer: Writer, name: str) -> None:
-    """Refuse those who may neither continue nor repeat what is known."""
+    """Refuse callers that may neither continue nor repeat a query."""
     if known is not None and not write_ledger.may_continue(known, writer.token_id, writer.may_publish):
         raise PermissionDenied("publish", f"the streams of query {name.rpartition('/')[2]}")

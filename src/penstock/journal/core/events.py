@@ -101,7 +101,7 @@ class DeadLettered(_Many, tag=6):
 
 
 class DeadLetterFailed(_Many, tag=7):
-    """Messages should have been dead-lettered, but the topic has no subscription; they stay."""
+    """Messages should have been dead-lettered, but no subscription of the dead-letter topic would receive them; they stay."""
 
     attempts: Column
     target: str

@@ -1,4 +1,4 @@
-"""The log API: how other processes read the log, keep positions in it and write to it in one piece."""
+"""The log API: other processes read the log, store positions in it and write to it atomically."""
 
 from penstock.log.server.api import LogApi
 from penstock.log.server.reading import has_arrow

@@ -71,13 +71,13 @@ class LogApi:
         self._redrive_api = RedriveApi(aio.broker, self._scope)
 
     def close(self) -> None:
-        """End its threads. Call it when the port is closed, which has cut the reads that ran."""
+        """End its threads. Call it after the port is closed, which cuts running reads."""
         self._reads.close()
         self._write_api.close()
         self._lease_api.close()
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of the API, for `/metrics`."""
+        """The metrics of the API, for `/metrics`."""
         return samples(self._reads, self._write_api, self._writes, self._broker)
 
     def routes(self) -> list[Route]:
@@ -92,7 +92,7 @@ class LogApi:
         ]
 
     async def create(self, request: Request) -> web.StreamResponse:
-        """Make a topic, unless there is one."""
+        """Create a topic, unless it exists."""
         scope = self._scope(request)
         kind, name = scope.check_name(Verb.MANAGE, request.match_info["stream"])
         if kind != TOPIC:
@@ -104,7 +104,7 @@ class LogApi:
         return json_response(requests.Created(created=True))
 
     async def place(self, request: Request) -> web.StreamResponse:
-        """The data directory, for callers that may read all of it: nothing else is asked of a reader of files."""
+        """The data directory, only for callers that may read everything: reading its files is not restricted further."""
         from penstock.journal.sqlite import SqliteJournal  # noqa: PLC0415  # a log in memory needs no SQLite
 
         journal = self._broker.journal
@@ -116,9 +116,9 @@ class LogApi:
 
 
 class LogReadApi:
-    """Answers what only reads. `scope` returns the log as the caller of a request sees it.
+    """Answers the paths that only read. `scope` returns the log as the caller of a request sees it.
 
-    `is_remote`: looking something up asks a database, so it is done in a thread.
+    `is_remote`: lookups query a database, so they run in a thread.
     """
 
     def __init__(self, reads: LogReads, scope: Callable[..., Scope], *, is_remote: bool = False) -> None:
@@ -127,13 +127,13 @@ class LogReadApi:
         self._is_remote = is_remote
 
     def routes(self) -> list[Route]:
-        streams = _Question("Streams, and what can be read of them", requests.STREAMS, requests.StreamsAsked, _SPANS)
+        streams = _Question("Streams, and their ranges that can be read", requests.STREAMS, requests.StreamsAsked, _SPANS)
         messages = _Question("Messages of a range, as Arrow", requests.MESSAGES, requests.MessagesAsked, _ARROW)
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
         letters = _Question("Dead letters of a range of the event log, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
-        times = _Question("The first offset at or after an instant", (), requests.TimesAsked, _OFFSETS)
-        limits = _Question("How far a reader gets with this many bytes", (), requests.LimitsAsked, _OFFSETS)
-        sizes = _Question("About how many bytes lie after an offset", (), requests.SizesAsked, _SIZES)
+        times = _Question("The first offset at or after a time", (), requests.TimesAsked, _OFFSETS)
+        limits = _Question("How far a reader gets within a number of bytes", (), requests.LimitsAsked, _OFFSETS)
+        sizes = _Question("The approximate number of bytes after an offset", (), requests.SizesAsked, _SIZES)
         return [
             *streams.both("/log/streams", self.streams),
             *messages.both("/log/messages", self.messages),
@@ -180,32 +180,32 @@ class LogReadApi:
 
 
 def _spans(scope: Scope, names: list[str], pattern: str | None) -> Spans:
-    """The named streams, those of a pattern, or all that the caller may read."""
+    """The named streams, those that match a pattern, or all that the caller may read."""
     return Spans(select(scope, names or None, pattern), EventSpan(*scope.event_range()))
 
 
 _PLACE = Operation(
-    "Where the log is on the machine of the server",
+    "The data directory of the server",
     "For readers on that machine that may read everything; empty for others, and for a log in memory.",
     TAGS,
     (requests.PROJECT,),
     replies={200: Reply("The data directory, and a mark by which it is recognised.", Place)},
 )
 _CREATION = Operation(
-    "Create a topic, unless there is one",
-    "For jobs that write to a topic of their own; the Pub/Sub API has all that can be said of a topic.",
+    "Create a topic, unless it exists",
+    "For jobs that write to their own topic; the Pub/Sub API has all settings of topics.",
     TAGS,
     (Parameter("stream", "The topic.", requests.Name, "path"), requests.PROJECT),
-    replies={200: Reply("It is there.", requests.Created)},
+    replies={200: Reply("The topic exists.", requests.Created)},
 )
-_SPANS = Reply("As of now.", Spans)
+_SPANS = Reply("The current ranges.", Spans)
 _OFFSETS = Reply("An offset for each stream.", requests.Offsets)
 _SIZES = Reply("A number of bytes for each stream.", requests.Sizes)
 _ARROW = Reply("An Arrow IPC stream. It is complete only when the body ends properly.", BINARY, ARROW)
 
 
 class _Question(NamedTuple):
-    """What is asked and answered, however it comes."""
+    """The request and the answer of an operation, for GET and POST."""
 
     summary: str
     parameters: tuple[Parameter, ...]
@@ -213,7 +213,7 @@ class _Question(NamedTuple):
     reply: Reply
 
     def both(self, path: str, handler: Handler) -> tuple[Route, Route]:
-        """As a GET with a query and, for long lists, as a POST with a body."""
+        """The routes for a GET with a query and, for long lists, a POST with a body."""
         parameters = (*self.parameters, requests.PROJECT)
         operation = Operation(self.summary, tags=TAGS, parameters=parameters, replies={200: self.reply})
         return log_route("GET", path, handler, operation), self.posted(path, handler)

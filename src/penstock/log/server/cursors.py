@@ -38,9 +38,9 @@ class CursorApi:
         listing = Operation(
             "All cursors, with their lag", "", ("log",), (requests.PROJECT,), None, {200: Reply("", list[Cursor])}
         )
-        setting = Operation("Set a cursor, made if it is new", "", ("log",), _NAMED, Body(requests.CursorAsked), one)
+        setting = Operation("Set a cursor; it is created if it is new", "", ("log",), _NAMED, Body(requests.CursorAsked), one)
         getting = Operation("A cursor, with its lag", "", ("log",), _NAMED, None, one)
-        deleting = Operation("Forget a cursor", "", ("log",), _NAMED, None, {200: Reply("It is gone.", requests.Done)})
+        deleting = Operation("Delete a cursor", "", ("log",), _NAMED, None, {200: Reply("Deleted.", requests.Done)})
         return [
             log_route("GET", "/log/cursors", self.list, listing),
             log_route("PUT", path, self.set, setting),
@@ -76,7 +76,7 @@ class CursorApi:
         return json_response(requests.Done())
 
     async def _check_whole(self, scope: Scope, name: str, asked: str) -> None:
-        """Refuse who may not read all that a cursor is about: it may hold for others what this caller does not know."""
+        """Refuse callers that may not read all streams of a cursor: it may hold events for others that the caller cannot see."""
         with suppress(CursorNotFound):
             cursor = await self._aio.call(self._cursors.get, name)
             if any(stream != EVENTS and scope.visible_name(*kind_of(stream)) is None for stream in cursor.offsets):
@@ -94,7 +94,7 @@ class CursorApi:
 
 
 def _name(scope: Scope, request: Request) -> str:
-    """The broker's name of the cursor that a request is about."""
+    """The broker's name of the cursor in a request."""
     name = check_name(request.match_info["cursor"], "cursor")
     if "/" in name:
         raise InvalidArgument.of("cursor", name, "a name without '/'")
@@ -102,7 +102,7 @@ def _name(scope: Scope, request: Request) -> str:
 
 
 def _holder(scope: Scope) -> CursorOwner:
-    """The caller. To make, move or let go of a cursor that holds is for tokens that may hold each of its streams."""
+    """The caller. Creating, moving or deleting a cursor that holds needs a token that may hold each of its streams."""
 
     def check_hold(streams: Iterable[str]) -> None:
         for stream in streams:
@@ -123,7 +123,7 @@ def _stored(scope: Scope, stream: str) -> str:
 
 
 def _shown(scope: Scope, cursor: Cursor) -> Cursor | None:
-    """A cursor as the caller sees it; None for one of another project, or of streams that are not for the caller."""
+    """A cursor as the caller sees it; None for one of another project, or of streams that the caller may not read."""
     name = scope.own(cursor.name)
     if name is None:
         return None

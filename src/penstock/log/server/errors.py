@@ -1,4 +1,4 @@
-"""The errors of the log API: Google's body with the error's own fields, so that a client can raise the very same error."""
+"""The errors of the log API: Google's body with the fields of the error, so that a client can raise the same error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = (str, int, float, bool, dict, type(None))
 
 
 class LogErrorDetail(ErrorDetail, omit_defaults=True):
-    """What went wrong, as everywhere, and the fields of the error that `reason` names."""
+    """An error as in the other APIs, with the fields of the error that `reason` names."""
 
     fields: list[Any] = msgspec.field(default_factory=list)
 
@@ -30,13 +30,13 @@ class LogError(msgspec.Struct):
 
 
 class _LogRefusal(Refusal):
-    """A refusal that has not forgotten its error."""
+    """A refusal with the fields of its error."""
 
     fields: list[Any]
 
 
 def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Handler:
-    """The same handler, whose errors keep their fields on their way out."""
+    """Wrap a handler, so that its errors keep their fields."""
 
     @wraps(handler)
     async def served(request: Request) -> web.StreamResponse:
@@ -60,7 +60,7 @@ def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Hand
 
 
 def log_route(method: str, path: str, handler: Handler, operation: Operation, *, max_bytes: int | None = None) -> Route:
-    """A route of this API. Whether the caller may is for its handler to ask, which knows the names."""
+    """A route of this API. The handler checks the permission of the caller, because it knows the names."""
     return Route(method, path, telling(handler), operation, LOG_ERRORS, max_bytes=max_bytes)
 
 

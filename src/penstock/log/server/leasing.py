@@ -1,4 +1,4 @@
-"""Planned batches over HTTP: leases for a program that delivers elsewhere, and their settlement, once."""
+"""Planned batches over HTTP: leases for a program that delivers messages itself, and their settlement, once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAX_BODY = 256 * 1024 * 1024
 MAX_NAME = 200
 BATCH_ROWS = 8_192
 BATCH_BYTES = 8 * 1024 * 1024
-_QUERY = Parameter("query", "The query: a name for a program that continues where it stopped.", requests.Word, "path")
+_QUERY = Parameter("query", "The query: the name of a program, which continues where it stopped.", requests.Word, "path")
 _TAGS = ("log",)
 
 
@@ -67,10 +67,10 @@ class LeaseApi:
     def routes(self) -> list[Route]:
         path = "/log/leases/{query}"
         operations = [
-            (path, self.plan, "Lease a batch: the one that is not settled, or the next", requests.LeasesAsked, Leases),
-            (f"{path}/extend", self.extend, "Hold a batch for longer", requests.ExtensionAsked, requests.Held),
+            (path, self.plan, "Lease a batch: the unsettled one, or the next", requests.LeasesAsked, Leases),
+            (f"{path}/extend", self.extend, "Extend the leases of a batch", requests.ExtensionAsked, requests.Held),
             (f"{path}/settle", self.settle, "Settle a batch, once", requests.SettlementAsked, SettledBatch),
-            (f"{path}/release", self.release, "Requeue all that a query holds", requests.Released, requests.Held),
+            (f"{path}/release", self.release, "Requeue all messages that a query has leased", requests.Released, requests.Held),
         ]
         named = (_QUERY, requests.PROJECT)
         reading = Operation(
@@ -144,7 +144,7 @@ class LeaseApi:
         return json_response(SettledBatch(done.settled, done.missed, done.carried, done.is_repeat))
 
     async def _keep_letters(self, query: str, fields: requests.SettlementAsked, scope: Scope) -> None:
-        """Keep dead letters elsewhere if the source keeps none: they are acked there once they are safe."""
+        """Store dead letters elsewhere if the source keeps none; once they are stored, they are acked there."""
         by_offset = {offset: one for one in fields.dead for offset in one.offsets}
         try:
             leases = await self._call(
@@ -182,12 +182,12 @@ class LeaseApi:
 
 
 def _name(scope: Scope, request: Request) -> str:
-    """The broker's name of the query that a request is about."""
+    """The broker's name of the query in a request."""
     return scope.stored(requests.word(request, "query"))
 
 
 def caller_of(scope: Scope, verb: Verb) -> Writer:
-    """The caller, who may do this with the streams for which its token has the verb."""
+    """The caller, with the permission for streams for which its token has the verb."""
 
     def may(stored: str) -> bool:
         name = scope.own(stored)
@@ -197,7 +197,7 @@ def caller_of(scope: Scope, verb: Verb) -> Writer:
 
 
 def source_of(scope: Scope, verb: Verb, text: str) -> Source:
-    """The queue or subscription that a request names. PermissionDenied if its caller's token lacks the verb for it."""
+    """The queue or subscription in a request. PermissionDenied if the caller's token does not have the verb for it."""
     kind, _, name = text.partition(":")
     if kind not in {QUEUE, SUBSCRIPTION} or not name or "/" in name:
         raise InvalidArgument.of("source", text, "queue:NAME for a work queue, or subscription:NAME")
@@ -220,7 +220,7 @@ def _leases(planned: Planned, asked: requests.LeasesAsked, now: int) -> Leases:
 
 
 def settlement_of(fields: requests.SettlementAsked, now: int) -> Settlement:
-    """Acks first: what is requeued releases what the query holds of the same ordering key."""
+    """The settlement of a request. Acks come first: requeueing releases other leases of the query with the same ordering key."""
     dead = [(one.offsets, dead_letter(one.reason, _plain(one.error), one.attempts)) for one in fields.dead]
     nacks = [(one.offsets, nack(error=_plain(one.error), delay=_micros(one.delay))) for one in fields.nack]
     released = [(one.offsets, give_back(_micros(one.delay) or 0)) for one in fields.release]
@@ -237,7 +237,7 @@ def _plain(error: str | None) -> str | None:
 
 
 def _parts(found: list[PlannedMessage], stream: int, now: int) -> Rows:
-    """The messages as Arrow, in batches that are not too large."""
+    """The messages as Arrow, in batches of limited size."""
     part: list[PlannedMessage] = []
     size = 0
     for message in found:

@@ -1,8 +1,8 @@
-"""Reads on their way out: batches are made in threads, written as the client takes them, and never more than two are held.
+"""Reads: batches are made in threads and written as fast as the client reads them, with at most two in memory.
 
-A read that fails after it has started ends with a cut connection, never with the proper end of a body: what a client has got is
-then known to be incomplete. Every batch says in its metadata (`next`) where to continue after it.
-The rows are made in threads that are the first to import pyarrow: a server that is asked for no Arrow does without.
+A read that fails after it has started ends with a cut connection, never with a proper end of the body, so that the client knows
+that it is incomplete. Every batch has in its metadata (`next`) the offset at which to continue after it.
+pyarrow is only imported in the threads that make the rows, so a server without Arrow requests does not load it.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 ARROW = "application/vnd.apache.arrow.stream"
 MAX_READS = 64
 THREADS = 2
-"""So few that readers leave the interpreter to publishers most of the time."""
+"""Few, so that readers leave the interpreter to publishers most of the time."""
 SMALL = 16 * 1024
 """Buffers below this are joined before they are written."""
 NEXT = "next"
 BATCH_BYTES = 8 * 1024 * 1024
-"""A slow reader holds two batches: one on its way, one ahead."""
+"""A slow reader needs memory for two batches: the one being sent, and the next."""
 PIECE_BYTES = 256 * 1024
-"""What is written at once where readers share a rate."""
+"""The size of a write if readers share a rate."""
 STRIDE = 1_000_000
-"""A search that finds nothing for this many offsets says so, and its client knows that it is not forgotten."""
+"""A search that finds nothing for this many offsets sends an empty batch, so that the client sees progress."""
 
 
 def message_rows(scope: Scope, span: StreamSpan, asked: MessagesAsked) -> tuple[pa.Schema, Rows]:
@@ -76,7 +76,7 @@ def dead_letter_rows(scope: Scope, asked: EventsAsked) -> tuple[pa.Schema, Rows]
 
 
 def _events(scope: Scope, asked: EventsAsked) -> tuple[Mapping[int, str] | None, int, int]:
-    """(streams, start, stop) of what is asked of the event log; no streams: all of it."""
+    """(streams, start, stop) of a request for the event log; None for all streams."""
     scope.check(scope.verb)
     for name in asked.streams:
         scope.check_name(scope.verb, name)
@@ -88,7 +88,7 @@ def _events(scope: Scope, asked: EventsAsked) -> tuple[Mapping[int, str] | None,
 
 
 def _range(name: str, start: int | None, stop: int | None, earliest: int, latest: int) -> tuple[int, int]:
-    """The range that is asked for. OutOfRange when the log does not hold all of it."""
+    """The requested range. OutOfRange if the log does not have all of it."""
     if start is not None and stop is not None and start > stop:
         raise InvalidArgument.of("start", start, f"at most stop, which is {stop}")
     start, stop = earliest if start is None else start, latest if stop is None else stop
@@ -97,7 +97,7 @@ def _range(name: str, start: int | None, stop: int | None, earliest: int, latest
 
 
 def _strides(schema: pa.Schema, search: Callable[[int, int], Rows], start: int, stop: int) -> Rows:
-    """A search through a long range, piece by piece; a piece in which nothing was found ends with an empty batch."""
+    """Search a long range in pieces. A piece without results at its end is followed by an empty batch."""
     for first in range(start, stop, STRIDE):
         last = min(first + STRIDE, stop)
         at = first
@@ -114,12 +114,12 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def has_arrow() -> bool:
-    """Whether pyarrow is installed, without which the log API is off. It is an extra: most servers do without."""
+    """Whether pyarrow is installed. The log API needs it; it is an extra, which most servers do not need."""
     return find_spec("pyarrow") is not None
 
 
 async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
-    """Run what needs pyarrow; where it is missing, say how to get it."""
+    """Run a call that needs pyarrow; ArrowUnavailable, with a hint how to install it, if it is missing."""
     try:
         return await call()
     except ImportError as error:
@@ -129,13 +129,13 @@ async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class LogReads:
-    """All reads of the API: their threads, and how many there may be."""
+    """All reads of the API, their threads and their limit."""
 
     def __init__(self, rate: int | None = None) -> None:
-        """`rate`: the bytes a second that all reads get together; None for no limit."""
+        """Start the threads. `rate` is the limit of all reads together, in bytes a second; None for no limit."""
         self._rate = rate
         self._free_at = 0.0
-        """When the bytes that were sent so far are paid for."""
+        """When the next bytes may be sent at this rate."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-log")
         self._loop = asyncio.get_running_loop()
         self.running = 0
@@ -150,7 +150,7 @@ class LogReads:
         return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def send(self, request: Request, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> web.StreamResponse:
-        """Answer with an Arrow IPC stream of what `source` gives, which is called in a thread."""
+        """Answer with an Arrow IPC stream of the rows of `source`, which is called in a thread."""
         if self.running >= MAX_READS:
             self.refused += 1
             raise Refusal(
@@ -165,7 +165,7 @@ class LogReads:
         try:
             return await in_arrow(partial(self._send, request, read))
         finally:
-            # A batch that is being made is waited for in the thread, not here: a client that is gone frees its place soon.
+            # A thread waits for a batch that is being made, not this task: a disconnected client must free its place soon.
             try:
                 self._threads.submit(read.close).add_done_callback(self._ended)
             except RuntimeError:  # the threads are ending
@@ -173,7 +173,7 @@ class LogReads:
                 self.running -= 1
 
     async def _send(self, request: Request, read: _Read) -> web.StreamResponse:
-        # What is wrong from the beginning is found with the first batch, while it can still be reported.
+        # Errors at the start occur with the first batch, while they can still be reported.
         ahead = self._ahead(read)
         buffers = await asyncio.wrap_future(ahead)
         response = web.StreamResponse(headers={"Content-Type": ARROW, "X-Request-Id": request.request_id, "Server": "penstock"})
@@ -217,13 +217,13 @@ class LogReads:
         return self._threads.submit(read.next)
 
     def _write(self, transport: asyncio.Transport, buffers: list[Any]) -> None:
-        """One HTTP chunk out of these buffers, none of which is copied: aiohttp would join them."""
+        """Write one HTTP chunk of these buffers without copying them: aiohttp would join them."""
         size = sum(map(len, buffers))
         self.bytes += size
         transport.writelines([b"%x\r\n" % size, *buffers, b"\r\n"])
 
     def _ended(self, _: Future[None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody counts any more
+        with suppress(RuntimeError):  # the loop is closed, so the count does not matter
             self._loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
@@ -231,14 +231,14 @@ class LogReads:
 
 
 def _pieces(buffers: list[Any]) -> Iterator[list[Any]]:
-    """The same bytes in small pieces, so that no reader waits for long while others have their turn."""
+    """The same bytes in small pieces, so that readers alternate in short turns."""
     for buffer in buffers:
         for first in range(0, len(buffer), PIECE_BYTES):
             yield [buffer[first : first + PIECE_BYTES]]
 
 
 class _Read:
-    """One read, as the threads see it: the next batch as bytes, until there is none."""
+    """One read: makes batches as bytes, in the threads, until the end."""
 
     def __init__(self, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> None:
         self._source = source
@@ -251,7 +251,7 @@ class _Read:
         self.rows = 0
 
     def next(self) -> list[Any]:
-        """The buffers of the next piece of the body; none when it is complete."""
+        """The buffers of the next piece of the body; empty if it is complete."""
         with self._lock:
             if self._is_over:
                 return []
@@ -275,7 +275,7 @@ class _Read:
                 self._rows.close()
 
     def _begin(self) -> None:
-        import pyarrow as pa  # noqa: PLC0415  # an extra, and a server that is asked for no Arrow starts sooner without it
+        import pyarrow as pa  # noqa: PLC0415  # an extra, and a server starts faster without it
 
         schema, self._rows = self._source()
         options = pa.ipc.IpcWriteOptions(compression=None if self._compression == "none" else self._compression)
@@ -283,7 +283,7 @@ class _Read:
 
 
 class _Sink:
-    """A file that keeps what is written to it: Arrow's own buffers, not copies of them."""
+    """A file that collects what is written to it: Arrow's own buffers, not copies of them."""
 
     closed = False
 
@@ -301,10 +301,10 @@ class _Sink:
         return size
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: there is no buffering."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def taken(self) -> list[Any]:
         self._join()

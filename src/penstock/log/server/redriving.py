@@ -1,4 +1,4 @@
-"""Redrives over HTTP: dead letters that a program has chosen are requeued, each once."""
+"""Redrives over HTTP: requeue dead letters that a program has chosen, each once."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class RedriveApi:
     def routes(self) -> list[Route]:
         path, named = "/log/redrives/{redrive}", (_NAME, requests.PROJECT)
         beginning = Operation(
-            "Keep what a redrive is about",
+            "Store a note about a redrive",
             "The note of the first call is returned to all calls.",
             ("log",),
             named,
             Body(requests.RedriveBegun),
-            {200: Reply("The note that is kept.", requests.RedriveBegun)},
+            {200: Reply("The stored note.", requests.RedriveBegun)},
         )
         moving = Operation(
             "Redrive dead letters of a queue, each once",
-            "Ids of messages in the order of publishing, each with when it died. Letters that died again since, and those that an"
-            " earlier call for this redrive named, are left alone.",
+            "Message ids in the order of publishing, each with its time of dead-lettering. Letters that were dead-lettered again"
+            " since then, and those of earlier calls for this redrive, are skipped.",
             ("log",),
             named,
             Body(requests.LettersAsked),
-            {200: Reply("How far it is.", RedriveProgress)},
+            {200: Reply("The progress.", RedriveProgress)},
         )
         return [
             log_route("PUT", path, self.begin, beginning),

@@ -1,4 +1,4 @@
-"""What may be asked of the log API: the fields of each request, from the query of a GET or the body of a POST."""
+"""The requests of the log API: their fields, from the query of a GET or the body of a POST."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_LEASED = 1_000_000
 MAX_LETTERS = 1_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=1030)]
-"""A stream or a cursor: at most 1024 bytes, and `queue:`."""
+"""The name of a stream or a cursor: at most 1024 bytes, and `queue:`."""
 Offset = Annotated[int, Meta(ge=0, le=MAX_OFFSET)]
 Micros = Annotated[int, Meta(ge=0, le=1 << 58)]
 Names = Annotated[list[Name], Meta(max_length=MAX_LISTED)]
@@ -33,7 +33,7 @@ Keys = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=MA
 Compression = Literal["none", "lz4", "zstd"]
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+@-]{0,199}")
 Word = Annotated[str, Meta(pattern=rf"^{_WORD.pattern}\Z")]
-"""What a write, a part or a query is called: it becomes the name of a file."""
+"""The name of a write, a part or a query. It is used as the name of a file."""
 
 
 Batch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -47,14 +47,14 @@ class Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class StreamsAsked(Fields):
-    """Which streams: the named ones, those whose whole name fits a pattern, or all."""
+    """Which streams: the named ones, those whose full name matches a pattern, or all."""
 
     names: Names = []
     pattern: Annotated[str, Meta(max_length=MAX_PATTERN)] | None = None
 
 
 class MessagesAsked(Fields):
-    """A range of a stream: from offset `start` up to, not including, `stop`; all there is without them."""
+    """A range of a stream: from offset `start` up to, not including, `stop`; by default the whole stream."""
 
     stream: Name
     number: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
@@ -66,7 +66,7 @@ class MessagesAsked(Fields):
 
 
 class EventsAsked(Fields):
-    """A range of the event log, or what it says of some streams."""
+    """A range of the event log, for all or for some streams."""
 
     start: Offset | None = None
     stop: Offset | None = None
@@ -75,13 +75,13 @@ class EventsAsked(Fields):
 
 
 class TimesAsked(Fields):
-    """An instant for each stream, in microseconds since 1970."""
+    """A time for each stream, in microseconds since 1970."""
 
     times: Annotated[dict[Name, Micros], Meta(max_length=MAX_LISTED)]
 
 
 class LimitsAsked(Fields):
-    """Where a reader stands in each stream, and how many bytes it wants."""
+    """The position of a reader in each stream, and the number of bytes it wants to read."""
 
     starts: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
     max_bytes: Annotated[int, Meta(ge=1, le=1 << 50)]
@@ -94,7 +94,7 @@ class Offsets(msgspec.Struct):
 
 
 class SizesAsked(Fields):
-    """Where a reader stands in each stream."""
+    """The position of a reader in each stream."""
 
     starts: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
 
@@ -106,36 +106,36 @@ class Sizes(msgspec.Struct):
 
 
 class CursorAsked(Fields):
-    """The next offset to read of each stream: those that are not named stay. `holds`: whether retention waits for it."""
+    """The next offset to read of each stream; other streams stay unchanged. `holds`: whether retention waits for the cursor."""
 
     offsets: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
     holds: bool | None = None
 
 
 class Created(msgspec.Struct):
-    """Whether it was made now, or was there."""
+    """Whether it was created now; false if it existed."""
 
     created: bool
 
 
 class Done(msgspec.Struct):
-    """It was done."""
+    """The request is done."""
 
     done: bool = True
 
 
 class Released(Fields):
-    """Nothing more is said."""
+    """The request has no fields."""
 
 
 class Held(msgspec.Struct):
-    """How many messages it was about."""
+    """The number of messages."""
 
     held: int
 
 
 class CommitAsked(Fields):
-    """What to publish, in this order, and what makes it known if it is asked for again; without a query, its own name."""
+    """The parts to publish, in this order. A repeated commit is recognised by query and batch, or by the name of the write."""
 
     parts: Annotated[list[Word], Meta(max_length=100_000)]
     query: Word | None = None
@@ -144,7 +144,7 @@ class CommitAsked(Fields):
 
 
 class LeasesAsked(Fields):
-    """What to take: at most `rows` new messages of about `max_bytes` in all, held for `seconds`, to be read in `parts`."""
+    """What to lease: at most `rows` new messages of about `max_bytes` in total, for `seconds`, to be read in `parts`."""
 
     source: Name
     """`queue:NAME` for a work queue, `subscription:NAME` for a subscription."""
@@ -153,7 +153,7 @@ class LeasesAsked(Fields):
     seconds: Seconds = 600
     parts: Annotated[int, Meta(ge=1, le=10_000)] = 1
     batch: Batch | None = None
-    """The number that is expected; without it the batch that is not settled, or the next."""
+    """The expected number; without it the unsettled batch, or the next."""
 
 
 class LeasedMessagesAsked(Fields):
@@ -166,7 +166,7 @@ class LeasedMessagesAsked(Fields):
 
 
 class ExtensionAsked(Fields):
-    """For how long a batch is held from now on."""
+    """How long a batch stays leased from now on."""
 
     batch: Batch
     seconds: Seconds
@@ -181,7 +181,7 @@ class EndingAsked(Fields):
 
 
 class DeadAsked(Fields):
-    """Messages that become dead letters; `attempts`: how often they were tried, if not as often as they were leased."""
+    """Messages to dead-letter; `attempts`: the number of attempts, if it is not the number of leases."""
 
     offsets: ManyOffsets
     reason: Annotated[str, Meta(min_length=1, max_length=100)] = "rejected"
@@ -190,7 +190,7 @@ class DeadAsked(Fields):
 
 
 class KeptAsked(Fields):
-    """A message that stays in the query's hands: seconds until it is due, and how often it was tried."""
+    """A message that stays leased by the query: seconds until it is due, and the number of its attempts."""
 
     offset: Offset
     delay: Annotated[float, Meta(ge=0, le=43_200)] = 0
@@ -199,7 +199,7 @@ class KeptAsked(Fields):
 
 
 class SettlementAsked(Fields):
-    """What becomes of a batch. What is not named stays in the query's hands, and leads the next batch."""
+    """How a batch ends. Messages that are not named stay leased, and are the first of the next batch."""
 
     batch: Batch
     ack: ManyOffsets = []
@@ -214,13 +214,13 @@ class SettlementAsked(Fields):
 
 
 class RedriveBegun(Fields):
-    """What a redrive is about, in the words of the program that makes it."""
+    """A note about a redrive, for the program that runs it."""
 
     note: Annotated[str, Meta(max_length=MAX_NOTE)]
 
 
 class LettersAsked(Fields):
-    """Dead letters of `queue:NAME` or `subscription:NAME`: ids in the order of publishing, each with when it died."""
+    """Dead letters of `queue:NAME` or `subscription:NAME`: ids in publish order, each with when it was dead-lettered."""
 
     source: Name
     letters: Annotated[list[tuple[Annotated[str, Meta(max_length=100)], Micros]], Meta(max_length=MAX_LETTERS)]
@@ -231,36 +231,36 @@ PROJECT = Parameter(
     "The project; without it that of the token, or the server's own.",
     {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"},
 )
-_START = Parameter("start", "The first offset; without it the oldest there is.", Offset)
-_STOP = Parameter("stop", "Where to end, not included; without it what there is now.", Offset)
+_START = Parameter("start", "The first offset; by default the oldest.", Offset)
+_STOP = Parameter("stop", "The offset to stop at, not included; by default the current end.", Offset)
 _COMPRESSION = Parameter("compression", "How the batches are compressed.", Compression)
 STREAMS = (
     Parameter("name", "A stream; may be repeated.", Names),
     Parameter(
-        "pattern", "A regular expression (RE2) that the whole name has to fit.", Annotated[str, Meta(max_length=MAX_PATTERN)]
+        "pattern", "A regular expression (RE2) that the whole name must match.", Annotated[str, Meta(max_length=MAX_PATTERN)]
     ),
 )
 MESSAGES = (
     Parameter("stream", "The stream: a topic's name, or `queue:NAME` for a work queue.", Name, required=True),
-    Parameter("number", "The number it must have.", Annotated[int, Meta(ge=0, le=1 << 24)]),
+    Parameter("number", "The number that the stream must have.", Annotated[int, Meta(ge=0, le=1 << 24)]),
     _START,
     _STOP,
     Parameter("columns", "Only these columns, with commas between.", str),
     Parameter("key", "Only messages with this ordering key; may be repeated.", Keys),
     _COMPRESSION,
 )
-EVENTS = (_START, _STOP, Parameter("stream", "Only what concerns this stream; may be repeated.", Names), _COMPRESSION)
+EVENTS = (_START, _STOP, Parameter("stream", "Only events about this stream; may be repeated.", Names), _COMPRESSION)
 
 _FIELDS_OF_QUERY = {
     StreamsAsked: {"name": "names"},
     MessagesAsked: {"key": "keys"},
     EventsAsked: {"stream": "streams"},
 }
-"""What is repeated in a query, and the field that holds all of it."""
+"""The parameters that may be repeated in a query, and their list fields."""
 
 
 def word(request: Request, name: str) -> str:
-    """What a path calls a write or a part. It becomes the name of a file, so it cannot be just anything."""
+    """The name of a write or a part in a path. It is used as the name of a file, so its characters are restricted."""
     value = request.match_info[name]
     if _WORD.fullmatch(value) is None:
         raise InvalidArgument.of(name, value, "up to 200 letters, digits and ._:=+@-, the first a letter or digit")

@@ -1,4 +1,4 @@
-"""The log as one caller sees it: the streams of one project that a token covers, under the names the project gives them."""
+"""The log as one caller sees it: the streams of one project that the token covers, by their names in the project."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.values.projects import Projects, check_project
 class Scope:
     """A `LogView` of one project for one caller. Names are the log's: `orders` is a topic, `queue:orders` a work queue.
 
-    Without a project it is that of the token, or the server's own for a token of all projects. Whether the caller may is asked
-    before whether a stream exists, so that a refusal reveals nothing.
+    Without a project it is that of the token, or the server's default for a token of all projects. The permission is checked
+    before the existence of a stream, so that a refusal reveals nothing.
     """
 
     def __init__(
         self, whole: LogView, projects: Projects, principal: Principal, project: str | None, verb: Action = Verb.READ
     ) -> None:
         self.verb = verb
-        """What the caller must be allowed to do to a stream to find it."""
+        """The permission that the caller needs to find a stream."""
         self.principal = principal
         self.project = check_project(project or principal.project or projects.default)
         self.sees_all_events = project is None and principal.may_everywhere(verb)
-        """Whether the event log is the caller's as a whole: also what it records of other projects, and of what has no stream."""
+        """Whether the caller may read the whole event log, with events of other projects and events without a stream."""
         self._projects = projects
         self._whole = whole
 
@@ -34,7 +34,7 @@ class Scope:
         return self._whole.journal
 
     def check(self, verb: Action) -> None:
-        """PermissionDenied unless the caller may do this to something of the project."""
+        """PermissionDenied unless the caller has the verb for any name of the project."""
         self.principal.check(verb, self.project)
 
     def spans(self) -> list[StreamSpan]:
@@ -43,57 +43,57 @@ class Scope:
         return [_named(span, name) for name, span in found if name is not None]
 
     def span(self, name: str) -> StreamSpan:
-        """The stream of a name; NotFound when there is none."""
+        """The stream of a name; NotFound if it does not exist."""
         return self.span_for(self.verb, name)
 
     def span_for(self, verb: Action, name: str, number: int | None = None) -> StreamSpan:
-        """Return the stream of a name if the caller may do this to it. StreamReplaced: its number is another one."""
+        """The stream of a name, if the caller has the verb for it. StreamReplaced if its number is not `number`."""
         kind, plain = self.check_name(verb, name)
         try:
             span = self._whole.span(stream_name(kind, self.stored(plain)))
         except NotFound:
-            raise not_found(name) from None  # by the name that the caller knows
+            raise not_found(name) from None  # with the caller's name of it
         if number is not None and number != span.number:
             raise StreamReplaced(name, span.number, number)
         return _named(span, stream_name(kind, plain))
 
     def check_name(self, verb: Action, name: str) -> tuple[str, str]:
-        """(kind, plain name) of a stream to which the caller may do this, whether there is one or not."""
+        """(kind, plain name) of a stream if the caller has the verb for it, whether it exists or not."""
         kind, plain = kind_of(name)
         if "/" in plain:
-            # In the default project, whose names stand alone, `a/b` would be the b of project a.
+            # In the default project, whose names are stored alone, `a/b` would be the b of project a.
             raise InvalidArgument.of("stream", name, "a name without '/'")
         self.principal.check(verb, self.project, plain, kind=kind)
         return kind, plain
 
     def may(self, verb: Action, name: str) -> bool:
-        """Whether the caller may do this to a stream of that name."""
+        """Whether the caller has the verb for a stream of this name."""
         return self.principal.may(verb, self.project, kind_of(name)[1])
 
     def stored(self, name: str) -> str:
-        """The broker's name of something of the project."""
+        """The broker's name for a name of the project."""
         return self._projects.scoped(self.project, name)
 
     def stored_stream(self, verb: Action, name: str) -> str:
-        """The name in the broker's log of a stream to which the caller may do this."""
+        """The name in the broker's log of a stream, if the caller has the verb for it."""
         kind, plain = self.check_name(verb, name)
         return stream_name(kind, self.stored(plain))
 
     def own(self, stored: str) -> str | None:
-        """The project's name of what the broker calls so; None for something of another project."""
+        """The project's name for a broker's name; None for a name of another project."""
         project, plain = self._projects.split(stored)
         return plain if project == self.project else None
 
     def sync(self) -> None:
-        """Return when what has happened until now can be read."""
+        """Return when everything that has happened so far can be read."""
         self._whole.sync()
 
     def event_range(self) -> tuple[int, int]:
-        """The offsets of the oldest event kept and of the next one to come: one log for all projects."""
+        """The offsets of the oldest stored event and of the next new one, in one log for all projects."""
         return self._whole.event_range()
 
     def names(self) -> LogNames:
-        """What the numbers in the event log stand for, as far as the caller may know."""
+        """The names for the numbers in the event log that the caller may know."""
         known = self._whole.names()
         if self.sees_all_events:
             return known
@@ -106,7 +106,7 @@ class Scope:
         return LogNames(streams, queues, known.stream_of)
 
     def visible_name(self, kind: str, stored: str, verb: Action | None = None) -> str | None:
-        """The name in the log of what the broker calls so; None for what is of another project, or not for this caller."""
+        """The name in this log for a broker's name; None if it is of another project, or the caller may not see it."""
         project, plain = self._projects.split(stored)
         return (
             stream_name(kind, plain)

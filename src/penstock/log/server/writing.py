@@ -1,6 +1,6 @@
-"""Staged writes over HTTP: parts come in, a commit publishes them once.
+"""Staged writes over HTTP: parts are uploaded, and a commit publishes them once.
 
-A body is written to disk as it comes, a mebibyte at a time; a slow client holds a file, no thread.
+A body is written to disk as it arrives, a mebibyte at a time; a slow client occupies a file, not a thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_UPLOADS = 64
 MAX_COMMITS = 16
 PIECE = 1024 * 1024
 PATIENCE_SECONDS = 20.0
-"""After this long the caller of a commit that continues is asked to repeat the call."""
+"""If a commit takes longer than this, the caller is asked to repeat the call."""
 _WRITE = Parameter("write", "The write.", requests.Word, "path")
 _PART = Parameter("part", "The part.", requests.Word, "path")
 _BINARY = {"type": "string", "format": "binary"}
@@ -69,7 +69,7 @@ class WriteApi:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-staging")
         self._committing = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-commit")
         self._commits: dict[_Commit, asyncio.Future[CommitResult]] = {}
-        """Commits that run, by write, query and batch: a repeated call waits for the same one."""
+        """Running commits, by write, query and batch: a repeated call waits for the same one."""
         self.uploads = 0
         self.staged_rows = 0
         self.committed_rows = 0
@@ -80,7 +80,7 @@ class WriteApi:
 
     def routes(self) -> list[Route]:
         tags, project = ("log",), requests.PROJECT
-        stream = Parameter("stream", "The stream of rows that do not say their own.", requests.Name)
+        stream = Parameter("stream", "The stream of rows without one.", requests.Name)
         body = Body(
             _BINARY, "An Arrow IPC stream. Columns: value; optional key, attributes, priority, ttl, deliver_at, stream.", ARROW
         )
@@ -91,18 +91,18 @@ class WriteApi:
             tags,
             (_WRITE, _PART, stream, project),
             body,
-            {200: Reply("It is on disk.", Staged)},
+            {200: Reply("The part is on disk.", Staged)},
         )
         committing = Operation(
             "Publish the parts of a write, once for each query and batch",
-            "503 with the reason `write_in_progress`: it continues, ask again.",
+            "503 with the reason `write_in_progress`: it is still running, repeat the call.",
             tags,
             (_WRITE, project),
             Body(requests.CommitAsked),
             {200: Reply("All rows are published.", Committed)},
         )
-        aborting = Operation("Forget a write", "", tags, (_WRITE, project), None, {200: Reply("It is gone.", requests.Done)})
-        listing = Operation("What is staged", "", tags, (project,), None, {200: Reply("Writes.", list[StagedWriteInfo])})
+        aborting = Operation("Abort a write", "", tags, (_WRITE, project), None, {200: Reply("Removed.", requests.Done)})
+        listing = Operation("List staged writes", "", tags, (project,), None, {200: Reply("Writes.", list[StagedWriteInfo])})
         limit = self._writes.staging.limits.max_part_bytes
         return [
             log_route("PUT", "/log/writes/{write}/parts/{part}", self.stage, staging, max_bytes=limit),
@@ -127,7 +127,7 @@ class WriteApi:
                 settle = partial(self._writes.settle, upload, partial(self._stream, scope), stream=stream)
                 info = await in_arrow(partial(self._call, settle))
             finally:
-                # Not here: who is gone may have left a thread that is still at it.
+                # Not here: after a disconnect, a thread may still be using it.
                 try:
                     self._threads.submit(upload.close)
                 except RuntimeError:  # the threads are ending
@@ -157,13 +157,13 @@ class WriteApi:
             running.add_done_callback(partial(self._committed, (write, query, fields.batch)))
         stopping = asyncio.ensure_future(request.stopping.wait())
         try:
-            # Who goes away does not end it: from its decision on it is the server's affair.
+            # A disconnect does not end it: once it is decided, the server finishes it.
             either: set[asyncio.Future[Any]] = {running, stopping}
             await asyncio.wait(either, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         if not running.done():
-            raise _busy("the rows are being published, ask again", "write_in_progress")
+            raise _busy("the rows are being published, repeat the call", "write_in_progress")
         result = await in_arrow(partial(asyncio.shield, running))
         return json_response(Committed(*result))
 
@@ -176,7 +176,7 @@ class WriteApi:
         return json_response(requests.Done())
 
     async def list(self, request: Request) -> web.StreamResponse:
-        """What is staged in the project, as far as the caller could have staged it."""
+        """The staged writes of the project that the caller could have staged."""
         scope, now = self._scope(request), self._broker.clock.now()
         scope.check(Verb.PUBLISH)
         found = []
@@ -188,15 +188,15 @@ class WriteApi:
         return json_response(found)
 
     def _stream(self, scope: Scope, name: str) -> StreamDescription:
-        """The stream of a name if the caller may publish to it."""
+        """The stream of a name, if the caller may publish to it."""
         stored = scope.stored_stream(Verb.PUBLISH, name)
         try:
             return self._whole.stream(stored)
         except NotFound:
-            raise not_found(name) from None  # by the name that the caller knows
+            raise not_found(name) from None  # with the caller's name of it
 
     def _check_streams(self, scope: Scope, write: str) -> None:
-        """Refuse callers that could not have staged it: a commit that is a repeat or names no parts also ends what is staged."""
+        """Refuse callers that could not have staged it: a commit that is a repeat or has no parts also removes staged parts."""
         parts = self._writes.staging.parts(write)
         for stream in names(parts):
             scope.check_name(Verb.PUBLISH, stream)
@@ -223,7 +223,7 @@ class WriteApi:
 
 
 def _name(scope: Scope, request: Request) -> str:
-    """The broker's name of the write that a request is about."""
+    """The broker's name of the write in a request."""
     return scope.stored(requests.word(request, "write"))
 
 

@@ -99,5 +99,5 @@ def _basic(encoded: str) -> str:
     try:
         user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        raise Unauthenticated("the Authorization header says Basic and is not base64 of `user:token`") from None
+        raise Unauthenticated("the Basic credentials of the Authorization header are not base64 of `user:token`") from None
     return password or user

@@ -165,7 +165,7 @@ async def accept_websocket(request: Request) -> web.StreamResponse:
     _check_upgrade(request)
     headers = request.headers
     if "upgrade" not in {word.strip().lower() for word in headers.get("Connection", "").split(",")}:
-        raise _no_handshake("the header Connection does not say Upgrade")
+        raise _no_handshake("the Connection header does not contain Upgrade")
     if headers.get("Sec-WebSocket-Version", "").strip() != WEBSOCKET_VERSION:
         raise Refusal(
             426,

@@ -50,9 +50,9 @@ class OriginCheck:
         if self._asks_host and host and not self._is_known(host):
             raise Refusal(
                 421,
-                f"this server asks for no tokens, so it does not answer to the host {host[:100]!r}",
+                f"this server runs without tokens, so it refuses requests for the host {host[:100]!r}",
                 reason="host_not_allowed",
-                hint="call it by its address or as localhost, set public_url to the URL with this name, or ask for tokens",
+                hint="call it by its address or as localhost, set public_url to the URL with this name, or enable tokens",
                 word="PERMISSION_DENIED",
             )
         if origin is not None:
@@ -66,7 +66,7 @@ class OriginCheck:
                 return  # a user followed a link to it
             raise _not_allowed(
                 "requests that a page of another site causes are not allowed",
-                "type the address, or call it by a script of a page whose origin is in the server's cors_origins",
+                "open the address directly, or call it from a page whose origin is in the server's cors_origins",
             )
 
     def _is_own(self, origin: str, host: str) -> bool:

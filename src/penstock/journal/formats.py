@@ -31,7 +31,7 @@ def check_text(path: str, file: str, found: str) -> None:
     """Refuse an invalid format, and one that this version cannot read."""
     match = _TEXT.fullmatch(found)
     if match is None:
-        raise CorruptLog(path, file, f"it says {found[:60]!r}, this version reads {text(FORMAT)!r}")
+        raise CorruptLog(path, file, f"its content is {found[:60]!r}, this version reads {text(FORMAT)!r}")
     check_number(path, int(match[1]))
 
 

@@ -372,7 +372,7 @@ class PostgresJournal(PostgresReader):
             query = f"SELECT 1 FROM meta WHERE {self._of_log}name = ?"
             is_unfinished = reader.execute(query, (UNFINISHED,)).fetchone() is not None
         if is_unfinished:
-            hint = "a copy into it was cut off: drop the schema penstock, or the database, and copy again"
+            hint = "a copy into it was interrupted: drop the schema penstock, or the database, and copy again"
             raise FailedPrecondition(f"the log in {self.path} is not complete", hint=hint)
         self._check_mark()
 

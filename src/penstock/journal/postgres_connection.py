@@ -65,7 +65,7 @@ class Address:
         except psycopg.ProgrammingError:
             # The text of the error may contain the password.
             hint = f"write {DATABASES[0]}USER@HOST:PORT/DATABASE; signs such as @ / : in a user or password are written %40 …"
-            raise InvalidArgument("journal is no address of a PostgreSQL database", hint=hint) from None
+            raise InvalidArgument("journal is not the address of a PostgreSQL database", hint=hint) from None
         self.has_password = "password" in self._parameters
 
     def __str__(self) -> str:

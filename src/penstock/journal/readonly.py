@@ -134,13 +134,13 @@ class ReadOnlyJournal(SqliteReader):
         """Refuse to read a database as an immutable file if it may change."""
         wal = self._directory / WAL
         if wal.exists() and wal.stat().st_size:
-            problem = f"{error}: {wal.name} holds a part of the log, and what SQLite needs to read it cannot be made here"
+            problem = f"{error}: {wal.name} holds a part of the log, and SQLite cannot create the file that it needs to read it"
             raise FailedPrecondition(
                 f"cannot read the log {self.path!r}: {problem}",
-                hint="let the directory be written, or start a broker on it once and close it",
+                hint="make the directory writable, or start a broker on it once and close it",
             ) from error
         if _is_locked(self._directory / "LOCK"):
-            raise self._unavailable(f"a broker opens or closes it, and it cannot be written from here ({error})") from error
+            raise self._unavailable(f"a broker is opening or closing it, and the directory is not writable ({error})") from error
 
     @contextmanager
     def _reading(self, where: str) -> Iterator[apsw.Connection]:

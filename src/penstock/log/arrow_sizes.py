@@ -43,7 +43,7 @@ def check_unpacked(path: Path, limit: int) -> None:
     except (pa.ArrowException, struct.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk
-        raise InvalidArgument(f"the body is not a sound Arrow IPC stream: {error}") from None
+        raise InvalidArgument(f"the body is not a valid Arrow IPC stream: {error}") from None
     if total > limit:
         raise InvalidArgument(
             f"the part is {total} bytes when it is unpacked, expected at most {limit}", hint="write smaller parts: repartition"

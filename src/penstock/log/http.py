@@ -534,7 +534,7 @@ def _failure(response: HTTPResponse) -> Exception:
     try:
         detail = msgspec.json.decode(body, type=_Envelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
-        detail = _Detail(f"the server answered {status} {response.reason}, which is none of Penstock's answers")
+        detail = _Detail(f"the server answered {status} {response.reason}, which is not an answer of Penstock")
     error = from_wire(detail.reason, detail.fields, detail.message, detail.hint) if detail.fields else _by_status(status, detail)
     if status not in _LATER:
         return error
@@ -563,7 +563,9 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer or b"null", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PenstockError(f"the server's answer cannot be read: {error}", hint="is its version the client's?") from error
+        raise PenstockError(
+            f"the server's answer cannot be read: {error}", hint="check that the client and the server have the same version"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ class LeasedBatches:
             self._states.drop(name)
         if not silent:
             raise ResourceExhausted(
-                f"{len(known)} queries lease batches here, the most that are allowed", hint="use names that stay"
+                f"{len(known)} queries lease batches, which is the maximum", hint="use the same name for every run of a query"
             )
 
     def _lock_of(self, query: str) -> threading.Lock:

@@ -99,7 +99,7 @@ class Redrives:
             self._ledgers.drop(name)
         if not silent:
             raise ResourceExhausted(
-                f"{len(known)} redrives are known here, the most that are allowed", hint="use the names of earlier ones again"
+                f"{len(known)} redrives are known, which is the maximum", hint="use the names of earlier ones again"
             )
 
     def _lock_of(self, name: str) -> threading.Lock:

@@ -106,7 +106,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     except (pa.ArrowException, ValueError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk
-        raise InvalidArgument(f"the body is not a sound Arrow IPC stream: {error}") from None
+        raise InvalidArgument(f"the body is not a valid Arrow IPC stream: {error}") from None
 
 
 def slices(

@@ -146,7 +146,7 @@ class Staging:
             self._check_owner(write, owner)
             if write not in self._writes and len(self._writes) >= self.limits.max_writes:
                 raise ResourceExhausted(
-                    f"{len(self._writes)} writes are staged, the most that are allowed",
+                    f"{len(self._writes)} writes are staged, which is the maximum",
                     hint="commit or abort some",
                 )
             number = next(self._numbers)
@@ -221,7 +221,7 @@ class Staging:
                 try:
                     self._copies.drop(self._name(directory))
                 except Unavailable as error:
-                    log.warning("what was staged for %r stays in the database for now: %s", write, error)
+                    log.warning("the staged parts of %r stay in the database for now: %s", write, error)
             # Renamed at once, so that parts that are staged with the same name from now on are not removed with it.
             aside = directory.with_name(f".{directory.name}.{next(self._numbers)}")
             try:
@@ -472,7 +472,7 @@ def _unavailable(path: Path, error: OSError) -> PenstockError:
 
 def _read_info(path: Path) -> PartInfo:
     """The metadata of a staged part."""
-    problem = "it has no end that says what it is"
+    problem = "its metadata is missing"
     try:
         with path.open("rb") as file:
             file.seek(-12, os.SEEK_END)

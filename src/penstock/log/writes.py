@@ -217,7 +217,8 @@ class Writes:
         """Store durably that this write is this batch. Before, nothing has happened; afterwards, it cannot be undone."""
         if not write_ledger.is_unnamed(query) and query not in self._queries and len(self._queries) >= MAX_QUERIES:
             raise ResourceExhausted(
-                f"{len(self._queries)} queries write here, the most that are allowed", hint="use names that stay"
+                f"{len(self._queries)} queries write to this server, which is the maximum",
+                hint="use the same name for every run of a query",
             )
         # From here on no part is added and the write cannot be aborted: the checked rows are those that will be published.
         self.staging.claim(write)

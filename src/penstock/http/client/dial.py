@@ -73,7 +73,7 @@ class Dialer:
         except TimeoutError:
             raise self._none(FailureKind.UNRESOLVED, "the name service does not answer") from None
         if not addresses:
-            raise self._none(FailureKind.UNRESOLVED, "the name leads to no address")
+            raise self._none(FailureKind.UNRESOLVED, "the name has no address")
         allowed = [address for address in addresses if self._reach.may_connect(self._host, address, self._port)]
         if not allowed:
             raise self._none(FailureKind.NOT_ALLOWED, "its address is not public, and the operator's allow list does not name it")
@@ -113,7 +113,7 @@ class Dialer:
         except (ssl.SSLError, ssl.CertificateError) as error:
             raise self._none(FailureKind.BROKEN, f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}") from None
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
-            raise self._none(FailureKind.BROKEN, "the connection was closed before it was made") from None
+            raise self._none(FailureKind.BROKEN, "the connection was closed before it was established") from None
         except OSError as error:
             raise self._none(FailureKind.UNREACHABLE, f"no connection: {error.strerror or error}") from None
 

@@ -149,7 +149,7 @@ class Http1Connection(OpeningConnection):
             self._origin.close_idle()  # connections that were idle as long are likely to be closed too
             self._origin.again(call)
         else:
-            call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
+            call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the connection broke before the answer was complete"))
 
     # ── what the parser calls ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -270,7 +270,7 @@ class Http2Connection(OpeningConnection):
             return
         self._flush()
         if self._noise > NOISE_LIMIT + NOISE_OF_CALL * len(self._streams):
-            self._break("too much comes beside the answers")
+            self._break("the target sends too much data besides the answers")
         elif self._transport.get_write_buffer_size() > WRITE_LIMIT:
             self._break("the target asks for more than it reads")
 
@@ -296,7 +296,7 @@ class Http2Connection(OpeningConnection):
         if streams and self._is_kept:
             self._origin.close_idle()  # connections that were idle as long are likely to be closed too
         for stream in reversed(streams.values()):  # each is put at the front of the queue
-            self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
+            self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was complete")
 
     # ── what the target sends ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -155,7 +155,7 @@ class LogReads:
             self.refused += 1
             raise Refusal(
                 503,
-                f"{self.running} reads run already, as many as this server allows",
+                f"{self.running} reads run already, which is the maximum of this server",
                 reason="too_many_reads",
                 hint="try again soon, or read with fewer tasks at once",
                 headers={"Retry-After": "1"},

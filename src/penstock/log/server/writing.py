@@ -118,7 +118,7 @@ class WriteApi:
             self._stream(scope, stream)
         scope.check(Verb.PUBLISH)
         if self.uploads >= MAX_UPLOADS:
-            raise _busy(f"{self.uploads} parts are coming in already, as many as this server allows", "too_many_writes")
+            raise _busy(f"{self.uploads} uploads run already, which is the maximum of this server", "too_many_writes")
         self.uploads += 1
         try:
             upload = await self._call(self._writes.staging.upload, _name(scope, request), part, scope.principal.token_id)
@@ -148,7 +148,7 @@ class WriteApi:
         running = self._commits.get((write, query, fields.batch))
         if running is None:
             if len(self._commits) >= MAX_COMMITS:
-                raise _busy(f"{len(self._commits)} commits run already, as many as this server allows", "too_many_writes")
+                raise _busy(f"{len(self._commits)} commits run already, which is the maximum of this server", "too_many_writes")
             find = partial(self._stream, scope)
             writer = Writer(scope.principal.token_id, partial(scope.may, Verb.PUBLISH))
             commit = partial(self._writes.commit, write, fields.parts, find=find, writer=writer, note=fields.note)

@@ -1,8 +1,8 @@
 """The public keys of an identity provider, fetched from its JWKS and kept.
 
-They are fetched when they are first needed, again when they have become old, and when a token names a key that is not among
-them; never twice at once, and never twice within the pause, whatever tokens people bring. A fetch that fails leaves the last
-keys in their place: an identity provider that is down locks nobody out who was let in before.
+They are fetched when they are first needed, again when they are too old, and when a token names a key that is not among them.
+There is at most one fetch at a time, and at most one within `PAUSE`, even if clients send tokens with unknown keys. If a fetch
+fails, the last keys stay in use: tokens keep working while the identity provider is down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.hub.keys import Algorithm, Key, KeySet, key_set
 log = logging.getLogger("penstock.hub")
 
 FRESH: Final = 300 * SECOND
-"""How long keys are used without asking again: this long may a key be used that the provider has withdrawn."""
+"""How long keys are used before they are fetched again: so a key may be used for this long after the provider withdraws it."""
 PAUSE: Final = 30 * SECOND
 TIMEOUT: Final = 5.0
 """Seconds for all of a fetch."""
@@ -35,7 +35,7 @@ class Jwks:
     def __init__(self, url: str, tick: Callable[[], int], *, timeout: float = TIMEOUT) -> None:
         parts = urlsplit(url)
         self.name = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        """As it may be shown: a query may hold a secret."""
+        """The URL for logs and errors, without its query, which may hold a secret."""
         self._url = url
         self._tick = tick
         self._timeout = timeout
@@ -46,7 +46,7 @@ class Jwks:
         self._problem: str | None = None
 
     async def find(self, algorithm: str, kid: str | None) -> Key | None:
-        """The key of that name; of a token that names none, the only key there is for its algorithm.
+        """The key with this id; for a token that names no key, the only key of its algorithm.
 
         Raises:
             Unavailable: the keys could not be fetched yet.
@@ -58,7 +58,7 @@ class Jwks:
         return self._pick(algorithm, kid)
 
     async def close(self) -> None:
-        """Fetch no more. Safe twice."""
+        """Cancel a running fetch. Safe to call twice."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.wait([self._fetching])
@@ -71,21 +71,21 @@ class Jwks:
         return key
 
     async def _refresh(self) -> None:
-        """Wait for the fetch that is under way, or begin one, unless the last began a moment ago."""
+        """Wait for the running fetch, or start one, unless the last one started less than `PAUSE` ago."""
         if self._fetching is None:
             now = self._tick()
             if self._tried is not None and now - self._tried < PAUSE:
                 return
             self._tried = now
             self._fetching = asyncio.create_task(self._fetch())
-        # The caller may be gone before the answer is here; the others still wait for it.
+        # The caller may be cancelled before the answer arrives; others still wait for it.
         await asyncio.shield(self._fetching)
 
     async def _fetch(self) -> None:
         try:
             self._keys = key_set(await self._get())
         except (Unavailable, ValueError) as error:
-            if self._problem != str(error):  # once, not every time
+            if self._problem != str(error):  # log each problem once
                 kept = "the last ones are still used" if self._keys else "tokens that they would check are refused"
                 log.warning("the keys at %s cannot be fetched: %s; %s", self.name, error, kept)
             self._problem = str(error)
@@ -97,7 +97,7 @@ class Jwks:
             self._fetching = None
 
     async def _get(self) -> bytes:
-        """What the URL answers. No redirect is followed: the keys of another place are not those that were asked for."""
+        """The response body of the URL. Redirects are not followed: keys are only trusted from the configured URL."""
         import aiohttp  # noqa: PLC0415  # a hub that fetches no keys needs no HTTP client
 
         limits = aiohttp.ClientTimeout(total=self._timeout)
@@ -117,6 +117,6 @@ class Jwks:
                 return bytes(body)
         except TimeoutError:
             raise Unavailable(f"it did not answer within {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # the library's own text may quote the URL
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # the error text of the library may contain the URL
             why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
             raise Unavailable(f"it cannot be reached: {why}") from None

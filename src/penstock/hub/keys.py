@@ -1,7 +1,7 @@
-"""Keys that check the signatures of tokens, and the files they come from.
+"""Keys that verify the signatures of tokens, and the files they are read from.
 
-A key is made for one algorithm, and no token can choose another for it: what is signed with a public key as if that were a
-secret is refused, like what is not signed at all.
+A key is for one algorithm, and a token cannot choose another one for it: a token that is signed with a public key as if it were
+a secret is refused, and so is an unsigned token.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ log = logging.getLogger("penstock.hub")
 
 Algorithm = Literal["HS256", "RS256", "ES256"]
 MIN_SECRET = 32
-"""Bytes: as many as the digest of HS256 has, RFC 7518 3.2."""
+"""In bytes: the size of the digest of HS256, see RFC 7518 3.2."""
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
-"""A larger key makes every token slow to check."""
+"""Larger keys make the verification of every token slow."""
 MAX_FILE_BYTES = 64 * 1024
 MAX_KEYS = 100
 LOOK_INTERVAL = SECOND
 
 
 class Source(Protocol):
-    """Where keys come from."""
+    """A source of keys."""
 
     algorithms: tuple[Algorithm, ...]
 
     async def find(self, algorithm: str, kid: str | None) -> Key | None:
-        """The key for a token that names this algorithm, one of `algorithms`, and this key.
+        """The key for a token with this algorithm, one of `algorithms`, and this key id; None if there is no such key.
 
         Raises:
-            Unavailable: nobody knows at the moment.
+            Unavailable: the keys cannot be read or fetched at the moment.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What checks signatures of one algorithm."""
+    """A key that verifies signatures of one algorithm."""
 
     algorithm: Algorithm
-    material: Any = field(repr=False)  # of the library that checks
+    material: Any = field(repr=False)  # the key object of the JWT library
 
     def opened(self, token: str) -> bytes | None:
-        """The payload of a token that this key has signed; None if it has not."""
-        import jwt  # noqa: PLC0415  # a hub without tokens does without 10 MB of cryptography
+        """The payload of a token; None if it is not signed by this key."""
+        import jwt  # noqa: PLC0415  # 10 MB of memory that a hub without tokens does not need
 
         try:
             payload: bytes = jwt.PyJWS().decode(token, self.material, [self.algorithm])
@@ -63,7 +63,7 @@ class Key:
         return payload
 
     def signed(self, claims: Mapping[str, object]) -> str:
-        """A token with these claims. Only a key that is a secret can sign."""
+        """A signed token with these claims. Only a shared secret can sign."""
         import jwt  # noqa: PLC0415  # see `Key.opened`
 
         return jwt.encode(dict(claims), self.material, self.algorithm)
@@ -71,14 +71,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a token says about its signature, before anything is known to be true."""
+    """The header of a token, which is not verified yet."""
 
     algorithm: str
     kid: str | None
 
 
 def header_of(token: str) -> Header | None:
-    """The header of a token; None of what is no token."""
+    """The header of a token; None if the text is not a token."""
     import jwt  # noqa: PLC0415  # see `Key.opened`
 
     try:
@@ -90,7 +90,7 @@ def header_of(token: str) -> Header | None:
 
 
 def secret_key(content: bytes) -> Key:
-    """The key of a secret that issuer and hub share; ValueError with the reason when it is none. Space around it is no part."""
+    """The key from a secret that issuer and hub share, without white space around it. Raises ValueError if it is not usable."""
     import jwt  # noqa: PLC0415  # see `Key.opened`
 
     secret = content.strip()
@@ -104,7 +104,7 @@ def secret_key(content: bytes) -> Key:
 
 
 def public_key(content: bytes) -> Key:
-    """The key of an RSA public key in PEM; ValueError with the reason when it is none."""
+    """The key from an RSA public key in PEM. Raises ValueError if it is not usable."""
     import jwt  # noqa: PLC0415  # see `Key.opened`
 
     if b"PRIVATE KEY" in content:
@@ -117,7 +117,7 @@ def public_key(content: bytes) -> Key:
 
 
 class _Jwk(msgspec.Struct, frozen=True):
-    """A key of a set. Only what is public of it is read."""
+    """A key of a set. Only its public parts are read."""
 
     kty: str
     kid: str | None = None
@@ -131,7 +131,7 @@ class _Jwk(msgspec.Struct, frozen=True):
     y: str | None = None
 
     def key(self) -> Key | None:
-        """The key, or None of one that does not check signatures here."""
+        """The key; None if it is not a signature key of a supported algorithm."""
         if self.use not in {None, "sig"} or "verify" not in (self.key_ops or ("verify",)):
             return None
         match self.kty, self.crv:
@@ -149,11 +149,11 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 KeySet = Mapping[tuple[str, str | None], Key]
-"""Keys by algorithm and name."""
+"""Keys by algorithm and key id."""
 
 
 def key_set(body: bytes) -> KeySet:
-    """The usable keys of a JWKS (RFC 7517); ValueError with the reason when there are none."""
+    """The usable keys of a JWKS (RFC 7517). Raises ValueError if there are none."""
     try:
         described = msgspec.json.decode(body, type=_KeySet).keys
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -162,10 +162,10 @@ def key_set(body: bytes) -> KeySet:
         raise ValueError(f"it has {len(described)} keys, and {MAX_KEYS} are the most that are taken")
     found: dict[tuple[str, str | None], Key] = {}
     for raw in described:
-        try:  # keys that are not understood are passed over, as RFC 7517 5 wants it
+        try:  # unsupported keys are ignored, as RFC 7517 5 requires
             jwk = msgspec.json.decode(raw, type=_Jwk)
             key = jwk.key()
-        except ValueError:  # also what msgspec raises
+        except ValueError:  # includes the errors of msgspec
             continue
         if key is not None:
             found.setdefault((key.algorithm, jwk.kid), key)
@@ -175,7 +175,7 @@ def key_set(body: bytes) -> KeySet:
 
 
 class KeyFile:
-    """The key in a file. A file that changes is read again; one that goes wrong lets nobody in until it is right."""
+    """The key in a file. A changed file is read again; while it is invalid, all tokens are refused."""
 
     def __init__(self, path: Path, algorithm: Algorithm, read: Callable[[bytes], Key], tick: Callable[[], int]) -> None:
         self.algorithms: tuple[Algorithm, ...] = (algorithm,)
@@ -188,7 +188,7 @@ class KeyFile:
         self._looked = tick()
 
     async def find(self, algorithm: str, kid: str | None) -> Key | None:
-        """The key, whatever the token calls it."""
+        """The key; the key id of the token is ignored."""
         if self._tick() - self._looked >= LOOK_INTERVAL:
             self._look()
             self._looked = self._tick()
@@ -201,11 +201,11 @@ class KeyFile:
             if self._problem is None and _signature(self._path.stat()) == self._seen:
                 return
         except OSError:
-            pass  # reading says what is wrong
+            pass  # `_read` reports what is wrong
         try:
             self.key, self._problem = self._read(), None
         except FailedPrecondition as error:
-            if self._problem != str(error):  # once, not every second
+            if self._problem != str(error):  # log each problem once, not every second
                 log.error("%s; tokens that it would check are refused", error)
             self._problem = str(error)
 

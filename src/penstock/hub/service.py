@@ -1,7 +1,7 @@
 """Runs the hub: reads connections, writes the frames that the core produces, and performs its effects. The rules are in `core`.
 
-However many messages a turn of the event loop brings, each connection is written to once in it. No task is started for a message:
-a connection is read by the task it came with, and only one whose client does not read has a second task, which waits for it.
+Each connection is written to once in a turn of the event loop, even if there are many messages. No task is started for a message:
+a connection is read by the task that accepted it. Only a connection whose client reads slowly has a second task, which writes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log = logging.getLogger("penstock.hub")
 
 SWEEP_SECONDS = 1.0
 TURN = 64
-"""How many frames of one connection are handled in a row before the others have their turn."""
+"""How many frames of one connection are handled in a row before other connections get a turn."""
 WRITE_NOW_CHARACTERS = 64 * 1024
-"""After how many characters to write without waiting for the end of the turn. Many connections may say more in one turn than an
-outbox holds, and a client that reads would be taken for one that does not."""
+"""After this many characters, write without waiting for the end of the turn. Many connections may send more in one turn than an
+outbox holds, and a client that reads would be mistaken for a slow reader."""
 MAX_APPENDING = 8 * 1024 * 1024
-"""Bytes of one connection that may wait for a log; beyond that it is not read for a while."""
+"""Bytes of one connection that may wait for a log; above it, reading from the connection pauses."""
 
 Frame = str | Refusal | Close
-"""What comes from a client: a text, why something is none that could be read, or why the connection has to end."""
+"""Input from a client: a text, the refusal of an unreadable frame, or the reason why the connection has to end."""
 
 
 class Link:
-    """One connection: a session and its socket. Writes what waits for the session; a task is needed only for a slow reader."""
+    """One connection: a session and its socket. Writes the waiting frames; it needs a task only for a slow reader."""
 
     __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "appending", "free", "retained", "session", "socket")
 
@@ -52,9 +52,9 @@ class Link:
         self.session = session
         self.socket = socket
         self.appending = 0
-        """How many bytes of its publishes are on their way into a log."""
+        """The bytes of its publishes that are being written to a log."""
         self.free: asyncio.Future[None] | None = None
-        """Waits for fewer of its publishes to be on their way into a log."""
+        """Done when enough of its publishes have been written to a log, so that reading can continue."""
         self.retained: dict[str, DurableDelivery] = {}
         """Its durable subscriptions that are being delivered, by pattern."""
         self._leave_seconds = leave_seconds
@@ -63,7 +63,7 @@ class Link:
         self._giving_up: asyncio.TimerHandle | None = None
 
     def write(self) -> None:
-        """Write what waits, as far as there is room; the rest follows. Then close the connection, if it is to be closed."""
+        """Write waiting frames, as far as there is room; the rest follows later. Then close the connection if that is due."""
         session, socket = self.session, self.socket
         outbox, close = session.outbox, session.closing
         if self._writing is None:
@@ -79,17 +79,17 @@ class Link:
                 self._giving_up = asyncio.get_running_loop().call_later(self._leave_seconds, self._give_up)
 
     async def written(self) -> None:
-        """Return when nothing waits any more, or nobody will write it."""
+        """Return when no frame waits any more, or writing has ended."""
         self.write()
         while self._writing is not None:
             await asyncio.wait([self._writing])
 
     def has_appending(self, messages: int, size: int) -> bool:
-        """Whether this many of its publishes, or this many bytes of them, are on their way into a log."""
+        """Whether at least this many of its publishes, or this many bytes, are being written to a log."""
         return self.session.appends >= messages or self.appending >= size
 
     def end(self) -> None:
-        """The connection is gone: write nothing more. Safe twice."""
+        """Stop writing and delivery, since the connection is gone. Safe to call twice."""
         self.session.outbox.clear()
         if self._writing is not None:
             self._writing.cancel()
@@ -99,7 +99,7 @@ class Link:
             self.rest(pattern)
 
     def rest(self, pattern: str) -> None:
-        """Deliver no more of a durable subscription here: it rests until its actor comes back for it."""
+        """Stop delivery of a durable subscription: it is suspended until its actor subscribes again."""
         retained = self.retained.pop(pattern, None)
         if retained is not None:
             retained.close()
@@ -119,25 +119,25 @@ class Link:
         if error is None:
             self._finish()
         elif isinstance(error, ConnectionError):
-            self.session.outbox.clear()  # no reader is left; the reader of this connection sees its end as well
+            self.session.outbox.clear()  # the client is gone; the task that reads this connection sees its end as well
         else:
             self._failed(self, error)
 
     def _finish(self) -> None:
-        """Write what has come since, and close if that is next."""
+        """Write the frames that were added since, and close if that is due."""
         try:
             self.write()
-        except Exception as error:  # noqa: BLE001  # called by the loop: there is nobody else to tell
+        except Exception as error:  # noqa: BLE001  # called by the loop: no caller would get the error
             self._failed(self, error)
 
     def _give_up(self) -> None:
-        """A client that does not read what waits for it before the end does not get it."""
+        """Drop the waiting frames of a client that did not read them in time before the close."""
         self.session.outbox.clear()
         self._finish()
 
 
 class HubService:
-    """Runs one hub in one event loop. Start it once; stop is always safe, and means finished."""
+    """Runs one hub in one event loop. It can be started once. `stop` is always safe, and final."""
 
     def __init__(self, hub: Hub, *, feed: TopicLogs | None, verifier: Verifier, clock: Clock) -> None:
         self.hub = hub
@@ -146,19 +146,19 @@ class HubService:
         self._clock = clock
         self._links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        """What is done to its end even if the connection that asked for it is gone."""
+        """Work that is finished even if the connection that requested it is gone."""
         self._is_flushing = False
         self._heard = 0
-        """How many characters came, from clients and from logs, since what waits was last written."""
+        """The characters received from clients and logs since the last flush."""
         self._timer: asyncio.TimerHandle | None = None
         self._stop_listening: Callable[[], None] = lambda: None
         self._empty = asyncio.Event()
         self._progress = asyncio.Event()
-        """Set by every publish that has reached its log, or has not."""
+        """Set when a publish has been written to its log, or has failed."""
         self.is_stopping = False
 
     def start(self) -> None:
-        """Begin to forward what the logs bring, and to look after what is due."""
+        """Start to forward messages of the logs, and to handle what is due."""
         self._loop = asyncio.get_running_loop()
         if self.feed is not None:
             state = self.hub.state
@@ -166,12 +166,12 @@ class HubService:
                 state.bindings, state.everything, forward=self._forward, skipped=self._skipped, expired=self._expired
             )
             self.hub.resume(durable)
-        # Where time jumps, as in a test, what became due is not for the timer to find.
+        # If time jumps, as in a test, the timer would not find what became due.
         self._stop_listening = self._clock.listen(self._jump)
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Tell every client that the server stops, and return when all are gone or the grace is over. Safe twice."""
+        """Notify all clients that the server is stopping; return when all are gone or the grace is over. Safe to call twice."""
         self.is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -196,13 +196,13 @@ class HubService:
             self.feed.stop()
 
     async def _written(self) -> None:
-        """Return when no publish is on its way into a log: who is not answered would send it again, to the next server."""
+        """Return when no publish is being written to a log: clients without an answer would send it again, to the next server."""
         while any(link.session.appends for link in self._links):
             self._progress.clear()
             await self._progress.wait()
 
     async def _left(self) -> None:
-        """Return when no connection is left, and nothing that one has asked for."""
+        """Return when no connection and no work for one is left."""
         while self._links:
             self._empty.clear()
             await self._empty.wait()
@@ -222,7 +222,7 @@ class HubService:
             await self._read(link, frames)
         except ConnectionError:
             pass  # it is gone
-        except Exception as error:  # noqa: BLE001  # the top of one connection: whatever it was, the others continue
+        except Exception as error:  # noqa: BLE001  # the top level of one connection: the others continue after any error
             self._fail(link, error)
             await self._ignore(frames)
         finally:
@@ -234,9 +234,9 @@ class HubService:
         async for frame in frames:
             number += 1
             if number % TURN == 0:
-                await asyncio.sleep(0)  # frames that wait here already would else keep the loop
+                await asyncio.sleep(0)  # otherwise frames that are already here would block the loop
             if session.closing is not None or self.is_stopping:
-                continue  # it gets the reason; what it sends until then is dropped
+                continue  # the client is notified; what it still sends is dropped
             effect, waiting = None, session.outbox.bytes
             if isinstance(frame, str):
                 self._heard += len(frame)
@@ -250,11 +250,11 @@ class HubService:
             if effect is not None:
                 await self._carry_out(link, effect)
             elif is_much:
-                # Small requests may have large answers: several at once would be more than an outbox holds.
+                # Small requests may have large answers: several answers may not fit into the outbox.
                 await link.written()
 
     async def _ignore(self, frames: AsyncIterator[Frame]) -> None:
-        """Read on until the client has heard the close: to leave what it sent unread would cut it off before."""
+        """Read and drop frames until the client has received the close: unread data would reset the connection before that."""
         number = 0
         async for _ in frames:
             number += 1
@@ -262,13 +262,13 @@ class HubService:
                 await asyncio.sleep(0)
 
     def _end(self, link: Link) -> None:
-        """The connection is over: clean up. Safe twice."""
+        """Clean up after a connection. Safe to call twice."""
         if link in self._links:
             self._links.discard(link)
             for clean_up in (link.end, partial(self.hub.closed, link.session, self._clock.now())):
                 try:
                     clean_up()
-                except Exception as error:  # noqa: BLE001  # the clean-up of one must not end the others
+                except Exception as error:  # noqa: BLE001  # an error in one clean-up must not prevent the others
                     log.error("cleaning up a connection failed with %s at\n%s", type(error).__name__, _where(error))
             link.session.peer = None
             if self.hub.dirty:
@@ -277,7 +277,7 @@ class HubService:
                 self._empty.set()
 
     def _fail(self, link: Link, error: BaseException) -> None:
-        """End a connection that met an error of the server's own. What it was may hold anything, so only its place is logged."""
+        """End a connection after an internal error. The error text may contain payloads, so only the traceback is logged."""
         log.error("a connection of the hub failed with %s at\n%s", type(error).__name__, _where(error))
         link.session.closing = FAILED
         self._end(link)
@@ -286,7 +286,7 @@ class HubService:
     # --- writing --------------------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        """Write in this turn of the loop, after everything else that happens in it."""
+        """Write at the end of this turn of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -303,7 +303,7 @@ class HubService:
         self._heard = 0
         hub = self.hub
         if hub.state.subscribed:
-            # At this level, because clients decide how many lines it is.
+            # At level debug, because clients control the number of lines.
             for address, pattern in hub.state.subscribed:
                 log.debug("subscription_added actorAddress=%s topic=%s", address, pattern)
             hub.state.subscribed.clear()
@@ -320,20 +320,20 @@ class HubService:
                 self._guard(session.peer, session.peer.write)
 
     def _guard(self, link: Link, step: Callable[[], None]) -> None:
-        """Do something with one connection; what goes wrong ends that one, not what others need as well."""
+        """Do something with one connection; an error ends only that connection."""
         try:
             step()
         except Exception as error:  # noqa: BLE001  # see above
             self._fail(link, error)
 
-    # --- what is due ----------------------------------------------------------------------------------------------------------
+    # --- timers and logs ------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         self._sweep()
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
 
     def _jump(self) -> None:
-        self._loop.call_soon_threadsafe(self._sweep)  # it may be any thread that moves the time
+        self._loop.call_soon_threadsafe(self._sweep)  # any thread may move the time
 
     def _sweep(self) -> None:
         if self.is_stopping:
@@ -346,7 +346,7 @@ class HubService:
         self._flush_soon()
 
     def _check_tokens(self) -> None:
-        """End sessions whose tokens do not count any more."""
+        """End sessions whose tokens are not valid any more."""
         for session in [*self.hub.state.sessions]:
             try:
                 self._verifier.check(session.identity)
@@ -356,7 +356,7 @@ class HubService:
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
         try:
             self.hub.forward(binding, messages, self._clock.now())
-        except Exception as error:  # noqa: BLE001  # the log continues, and nobody has a hole without a word
+        except Exception as error:  # noqa: BLE001  # the log continues, and no client has a gap without notice
             log.error("forwarding from %r failed with %s at\n%s", binding.stream, type(error).__name__, _where(error))
             self._skipped(binding)
         self._heard += sum(message.weight for message in messages)
@@ -367,13 +367,13 @@ class HubService:
         self._flush_soon()
 
     def _expired(self, address: str, pattern: str) -> None:
-        """A durable subscription that nobody came back for."""
+        """A durable subscription expired because its actor did not return."""
         self.hub.expired(address, pattern)
 
     # --- effects --------------------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, link: Link, effect: Effect) -> None:
-        """Do what the core cannot, and tell it. Returns when the connection may be read on."""
+        """Perform an effect and report the result to the core. Returns when reading from the connection may continue."""
         match effect:
             case Append():
                 await self._append(link, effect)
@@ -394,7 +394,7 @@ class HubService:
         self._flush_soon()
 
     async def _finish(self, work: Coroutine[None, None, None]) -> None:
-        """Do something to its end, whether the connection lasts this long or not: else hub and log would disagree about it."""
+        """Finish work even if the connection ends meanwhile: otherwise hub and log would disagree."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -409,7 +409,7 @@ class HubService:
             self.hub.verified(link.session, effect, identity, self._clock.now())
 
     async def _append(self, link: Link, effect: Append) -> None:
-        """Hand a message to the log, and continue; only one that has too much under way is kept waiting."""
+        """Append a message to the log without waiting for it. Wait only if the connection has too many unfinished appends."""
         done = partial(self._appended, link, effect)
         link.appending += effect.message.weight
         try:
@@ -428,7 +428,7 @@ class HubService:
                 self.hub.lost(session, effect, _refusal(outcome), now)
             else:
                 self.hub.appended(session, effect, outcome, now)
-        except Exception as error:  # noqa: BLE001  # the caller is the log, which has other messages to write
+        except Exception as error:  # noqa: BLE001  # the caller is the log, which has further messages to write
             self._fail(link, error)
         if link.free is not None and not link.has_appending(self.hub.rules.max_appends // 2 + 1, MAX_APPENDING // 2 + 1):
             if not link.free.done():
@@ -438,7 +438,7 @@ class HubService:
         self._flush_soon()
 
     async def _recover(self, link: Link, effect: Recover) -> None:
-        """Read what was missed part by part, the next only when the last is written: it may be more than may wait."""
+        """Read missed messages in parts, each after the previous one is written: all of them may exceed the outbox."""
         hub, session, start, is_first = self.hub, link.session, effect.start, True
         while session.closing is None and (is_first or start < effect.stop):
             try:
@@ -446,9 +446,9 @@ class HubService:
             except PenstockError:
                 part = None
             if effect.binding.epoch != effect.epoch:
-                part = None  # what is in these places now is something else
+                part = None  # these offsets belong to another log now
             if part is None and not is_first:
-                # It was promised everything. After reconnecting, it gets what is true then.
+                # The client was promised all messages. After it reconnects, it gets a correct answer.
                 hub.state.cut(session, FAILED, self._clock.now())
                 break
             for some in [None] if part is None else _slices(part[0], hub.rules.max_outbox_bytes // 2):
@@ -459,7 +459,7 @@ class HubService:
         hub.recovered(session, self._clock.now())
 
     async def _retain(self, link: Link, effect: Retain) -> None:
-        """Begin a durable subscription. What it brings before the client was notified that it has started comes after that."""
+        """Start a durable subscription. Messages that arrive before the client is notified of the start are sent after that."""
         early: list[Message] | None = []
 
         def deliver(messages: Sequence[Message]) -> None:
@@ -468,11 +468,11 @@ class HubService:
             elif link in self._links:
                 self._deliver(link, effect.pattern, messages)
 
-        self._flush()  # who had it before, and was replaced, lets go of it
+        self._flush()  # a replaced connection that had it stops its delivery
         link.rest(effect.pattern)
         try:
             retained = await self._logs.retain(effect.address, effect.pattern, effect.bindings, deliver)
-        except Exception as error:  # it is not made, whatever it was; what nobody foresaw ends the connection too
+        except Exception as error:  # any error means that it was not started; an unexpected one ends the connection too
             foreseen = error if isinstance(error, Refusal | PenstockError) else None
             refusal = _refusal(foreseen or Unavailable("the log failed", hint="see the server's log"))
             self.hub.unretained(link.session, effect, refusal, self._clock.now())
@@ -480,7 +480,7 @@ class HubService:
                 raise
             return
         if not self.hub.retained(link.session, effect, self._clock.now()):
-            retained.close()  # the connection, or the registration, did not wait for it
+            retained.close()  # the connection, or the registration, ended meanwhile
             return
         link.retained[effect.pattern] = retained
         waiting, early = early, None
@@ -490,7 +490,7 @@ class HubService:
     def _deliver(self, link: Link, pattern: str, messages: Sequence[Message]) -> None:
         try:
             self.hub.deliver(link.session, pattern, messages, self._clock.now())
-        except Exception as error:  # noqa: BLE001  # who delivers has other connections to deliver to
+        except Exception as error:  # noqa: BLE001  # the caller has other connections to deliver to
             self._fail(link, error)
         self._flush_soon()
 
@@ -511,7 +511,7 @@ class HubService:
 
 
 def _refusal(error: Refusal | PenstockError) -> Refusal:
-    """What a client gets of an error that was raised on purpose."""
+    """The refusal that a client gets for an error that was raised on purpose."""
     if isinstance(error, Refusal):
         return error
     return Refusal(
@@ -524,12 +524,12 @@ def _refusal(error: Refusal | PenstockError) -> Refusal:
 
 
 def _where(error: BaseException) -> str:
-    """Where an error happened. That is code; its text may hold a payload or a token."""
+    """The traceback of an error without its text, which may contain a payload or a token."""
     return "".join(traceback.format_tb(error.__traceback__))
 
 
 def _slices(messages: Sequence[Message], max_bytes: int) -> Iterator[Sequence[Message]]:
-    """Messages in parts of at most this many bytes, or of one message; one empty part when there are none."""
+    """Messages in parts of at most `max_bytes`, or of one larger message; one empty part if there are none."""
     start = size = 0
     for index, message in enumerate(messages):
         size += message.weight

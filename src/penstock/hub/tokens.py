@@ -1,6 +1,6 @@
-"""Who is let in: everybody, or clients with a token (JWT) that a known key has signed.
+"""Verifiers of tokens: one accepts all clients, one requires a token (JWT) that is signed by a known key.
 
-No token, and nothing that could be made into one, appears in a refusal or a log.
+Neither tokens nor anything from which one could be reconstructed appear in a refusal or a log.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from penstock.hub.jwks import Jwks
 from penstock.hub.keys import Header, KeyFile, Source, header_of, public_key, secret_key
 
 MAX_TOKEN = 16 * 1024
-"""Characters: far beyond what issuers make."""
+"""In characters: much more than tokens of real issuers have."""
 
 
 class OpenVerifier:
-    """Lets everybody in, as whoever they register as."""
+    """Accepts all clients; they may register as any actor."""
 
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
-        """Somebody without limits. What was claimed binds nobody: a registration says who it is."""
+        """An identity without restrictions. The claimed address is ignored: registration sets the address."""
         return ANONYMOUS
 
     def check(self, identity: Identity) -> None:
-        """Everybody may stay."""
+        """Never raises."""
 
 
 class JwtVerifier:
-    """Lets in who has a token that one of these keys has signed."""
+    """Accepts clients with a token that is signed by one of these keys."""
 
     def __init__(self, sources: Sequence[Source], demands: TokenRequirements, clock: Clock) -> None:
         self._sources = sources
@@ -40,7 +40,7 @@ class JwtVerifier:
         self._clock = clock
 
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
-        """Whom the token describes; what was claimed does not count beside it."""
+        """The identity in the token; the claimed address is ignored."""
         bare = _bare(token)
         header = header_of(bare)
         if header is None:
@@ -49,23 +49,23 @@ class JwtVerifier:
         return identity_of(parse_claims(payload), self._demands, self._clock.now())
 
     def check(self, identity: Identity) -> None:
-        """Everybody may stay until their token runs out: nobody can take back what is signed."""
+        """Never raises: a signed token cannot be revoked, it only expires."""
 
     async def close(self) -> None:
-        """Let go of what fetches keys. Safe twice."""
+        """Stop fetching keys. Safe to call twice."""
         for source in self._sources:
             if isinstance(source, Jwks):
                 await source.close()
 
     async def _opened(self, token: str, header: Header) -> bytes:
-        """The payload, from whichever key signed it; else the refusal that says most."""
+        """The payload of a token that is signed by one of the keys. Otherwise raises the most specific Refusal."""
         refusal = _unknown_algorithm(sorted({name for source in self._sources for name in source.algorithms}))
         for source in self._sources:
             if header.algorithm not in source.algorithms:
                 continue
             try:
                 key = await source.find(header.algorithm, header.kid)
-            except Unavailable:  # its text, which may name files, is for the log alone
+            except Unavailable:  # its text may name files, so it is only logged
                 refusal = _unavailable()
                 continue
             payload = key.opened(token) if key is not None else None
@@ -76,7 +76,7 @@ class JwtVerifier:
 
 
 def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
-    """The verifier that these settings describe; None when they name no key.
+    """The verifier for these settings; None if they name no key.
 
     Raises:
         FailedPrecondition: a file of keys cannot be used.
@@ -98,7 +98,7 @@ def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
 
 
 def _bare(token: str | None) -> str:
-    """The token without the word that HTTP puts before it."""
+    """The token without the prefix `Bearer`."""
     text = (token or "").strip()
     word, _, rest = text.partition(" ")
     bare = rest.lstrip() if word.lower() == "bearer" else text

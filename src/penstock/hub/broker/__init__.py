@@ -1,1 +1,1 @@
-"""A hub beside a broker: the logs behind its topics, its durable subscriptions, and who may come in."""
+"""A hub on top of a broker: the logs behind its topics, its durable subscriptions, and authentication."""

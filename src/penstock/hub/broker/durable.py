@@ -1,13 +1,13 @@
 """Durable subscriptions of the hub: the broker subscriptions behind them, and how they are delivered.
 
-An actor's subscription to a pattern is one broker subscription for each log that may hold something the pattern covers. Beside it
-lies a document that names its actor, from which it is found after a restart, and when it was last in use.
+An actor's subscription to a pattern is one broker subscription for each log that may have messages that the pattern covers. Each
+has a document with its actor, so that it is found after a restart, and the time when it was last in use.
 
-Deliveries are at least once and in the order of the log. A delivery is leased for as long as the connection lives, a day at most:
-nothing is sent twice to a client that is slow to acknowledge. When the connection ends, everything that is not acknowledged is
-requeued to its place, without counting an attempt, and is delivered first when the subscription is resumed. A crash of the server
-leaves the same leases, which the next connection takes over. How much is out to one actor is bounded in messages and in bytes,
-over all its durable subscriptions: the backlog of a week must not fill the outbox of a client that returns for it.
+Delivery is at least once and in the order of the log. A message is leased for as long as the connection lives, at most a day:
+nothing is sent twice to a client that is slow to acknowledge. When the connection ends, unacknowledged messages are requeued in
+their place, without counting an attempt, and are delivered first when the subscription is resumed. After a crash of the server
+the leases still exist, and the next connection takes them over. The unacknowledged messages of an actor are limited in number and
+in bytes, over all its durable subscriptions: the backlog of a week must not fill the outbox of a returning client.
 """
 
 from __future__ import annotations
@@ -52,35 +52,35 @@ from penstock.values.policy import SubscriptionOptions
 log = logging.getLogger("penstock.hub")
 
 PREFIX = "hub:durable:"
-"""In front of a subscription's name: the name of the document that says whose it is."""
+"""The prefix of document names; the rest is the name of the subscription."""
 MAX_READABLE = 150
 MAX_FILTERED = 180
-"""So much of a topic fits into a filter, of at most 256 bytes."""
+"""The longest part of a topic that fits into a filter, which has at most 256 bytes."""
 MAX_WAITING = 1_000_000
-"""Messages that may wait for one subscription where messages are kept in memory; on disk there is no such limit."""
+"""Messages that may wait for one subscription of a broker in memory; on disk there is no such limit."""
 GRACE = 3_600 * SECOND
-"""Nothing ends sooner after a start: clients that could not connect while the server was down have that long."""
+"""No subscription expires sooner after a start: clients that could not connect while the server was down have this long."""
 CONSUMER = "hub"
-"""The holder of what is delivered: a durable subscription has one reader at a time."""
+"""The holder of the leases: a durable subscription has one reader at a time."""
 LEASE = DAY
 RETRY_SECONDS = 1.0
 
 
 class StoredSubscription(msgspec.Struct, frozen=True):
-    """Whose subscription it is."""
+    """The document of a broker subscription: its actor, pattern and log."""
 
     address: str
     pattern: str
     topic: str
-    """The broker's, whose log it reads."""
+    """The topic of the broker whose log it reads."""
     bound: str
     """The pattern of hub topics that the log is bound to."""
     used_at: int
-    """When its actor was last seen here, about."""
+    """When its actor last used it, approximately."""
 
     @property
     def name(self) -> str:
-        """What the broker calls it: readable for people, and different for every actor, pattern and log."""
+        """Its name in the broker: readable for people, and unique for each actor, pattern and log."""
         said = _readable(self.address, self.pattern)
         digest = hashlib.blake2b(f"{self.address}\n{self.pattern}\n{self.topic}\n{self.bound}".encode(), digest_size=8)
         return f"hub.{said}.{digest.hexdigest()}"
@@ -94,7 +94,7 @@ def _readable(address: str, pattern: str) -> str:
 
 
 def filter_of(pattern: str, binding: Binding) -> str:
-    """A filter of the broker that lets everything pass that the pattern covers, and as little else as it can say."""
+    """A filter of the broker that passes all messages that the pattern covers, and as few others as filters can express."""
     beginning = pattern[: min((pattern.index(mark) for mark in "+#" if mark in pattern), default=len(pattern))]
     if not beginning:
         return ""
@@ -107,7 +107,7 @@ def filter_of(pattern: str, binding: Binding) -> str:
 
 
 class DurableSubscriptions:
-    """All of one broker. What changes something blocks until it is durable, and is called in a thread."""
+    """All durable subscriptions of one broker. Methods that change something block until it is durable: call them in a thread."""
 
     def __init__(self, broker: Broker, expiry: int) -> None:
         self._broker = broker
@@ -117,41 +117,41 @@ class DurableSubscriptions:
         self._started_at = broker.clock.now()
 
     def all(self) -> list[StoredSubscription]:
-        """Those that exist. With the most that may exist it takes a tenth of a second: call it in a thread."""
+        """All that exist. With the maximum number it takes a tenth of a second: call it in a thread."""
         return [_decode(body) for body in self._documents.all().values()]
 
     def of(self, address: str) -> list[StoredSubscription]:
-        """Those of one actor, found among all: call it in a thread."""
+        """Those of one actor. It searches all: call it in a thread."""
         found = map(_decode, self._documents.all(f"hub.{_readable(address, '')}").values())
         return [kept for kept in found if kept.address == address]
 
     def find(self, name: str) -> StoredSubscription | None:
-        """The one of that name in the broker. Needs no thread."""
+        """The one with this name in the broker. Needs no thread."""
         body = self._documents.get(name)
         return None if body is None else _decode(body)
 
     def is_there(self, kept: StoredSubscription) -> bool:
-        """Whether nothing of a subscription has to be created or stored. Needs no thread."""
+        """Whether a subscription is complete, so that `make` has nothing to create or store. Needs no thread."""
         known = self.find(kept.name)
         return known is not None and kept.used_at - known.used_at < self._grain and self.is_attached(kept)
 
     def is_attached(self, kept: StoredSubscription) -> bool:
-        """Whether there is a subscription, and its topic is still the one that it was created for. Needs no thread."""
+        """Whether the subscription exists, and its topic is still the one that it was created for. Needs no thread."""
         queue = find_subscription(self._broker, kept.name)
         return queue is not None and not queue.detached
 
     def is_left_behind(self, kept: StoredSubscription) -> bool:
-        """Whether its topic was deleted and created again: everything in there is new to it. Needs no thread."""
+        """Whether its topic was deleted and created again, so that it has received no message of it. Needs no thread."""
         queue, stream = find_subscription(self._broker, kept.name), find_topic(self._broker, kept.topic)
         return queue is not None and queue.detached and stream is not None and queue.stream != stream.number
 
     def make(self, kept: StoredSubscription, binding: Binding, start: int) -> None:
-        """Have a subscription from an offset of its log on, if there is none, and store that it is in use.
+        """Create a subscription that starts at an offset of its log, unless it exists, and store that it is in use.
 
-        One that was left behind begins at the beginning, whenever that is found out.
+        If its topic was deleted and created again, it starts at the beginning of the new log, even if that is found out late.
         """
         is_new = self._documents.get(kept.name) is None
-        # The document first: a subscription that nobody knows would hold the log forever.
+        # The document first: a subscription without a document would hold the log forever.
         self._documents.keep(kept.name, msgspec.json.encode(kept))
         try:
             self._subscribe(kept, binding, start)
@@ -164,10 +164,10 @@ class DurableSubscriptions:
         if self.is_attached(kept):
             return
         if find_topic(self._broker, kept.topic) is None:
-            raise TopicNotFound(kept.topic)  # the old subscription stays, by which it is known to be left behind
+            raise TopicNotFound(kept.topic)  # the old subscription stays, since `is_left_behind` needs it
         if self.is_left_behind(kept):
             start = 0
-        with suppress(SubscriptionNotFound):  # one whose topic was deleted is empty, and stays so
+        with suppress(SubscriptionNotFound):  # a subscription of a deleted topic is empty, and stays empty
             self._topics.unregister_subscription(kept.name)
         options = SubscriptionOptions(
             ack_deadline_seconds=600,
@@ -179,36 +179,36 @@ class DurableSubscriptions:
             subscribe_from(self._broker, kept.name, kept.topic, options, start)
 
     def delete(self, kept: StoredSubscription) -> None:
-        """End a subscription for good."""
+        """Delete a subscription and its document."""
         with suppress(SubscriptionNotFound):
             self._topics.unregister_subscription(kept.name)
         self._documents.drop(kept.name)
 
     def is_over(self, kept: StoredSubscription, now: int) -> bool:
-        """Whether nobody came back for so long that it ends."""
+        """Whether it has expired, because its actor has not used it for the whole expiry."""
         return now - kept.used_at >= self._expiry and now - self._started_at >= GRACE
 
     @property
     def _grain(self) -> int:
-        """How exactly it is known when a subscription was in use: noting it is a write."""
+        """The precision of `used_at`: storing it more often would cost more writes."""
         return min(DAY, self._expiry // 8)
 
 
 class DeliveryBudget:
-    """How much may be out to one actor."""
+    """The limit of unacknowledged messages of one actor."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self._max_messages, self._max_bytes = max_messages, max_bytes
         self._messages = self._bytes = 0
         self.members: dict[Delivery, None] = {}
-        """Who takes from it."""
+        """The deliveries that share it."""
 
     @property
     def left(self) -> int:
         return self._max_messages - self._messages if self._bytes < self._max_bytes else 0
 
     def take(self, size: int) -> bool:
-        """Take a place for a message; False when there is none. One message may always be out, however large."""
+        """Count a message; False if the limit is reached. A single message is always allowed, even if it is larger."""
         if self._messages and (self.left <= 0 or self._bytes + size > self._max_bytes):
             return False
         self._messages += 1
@@ -216,7 +216,7 @@ class DeliveryBudget:
         return True
 
     def give_back(self, messages: int, size: int) -> None:
-        """These are not out any more: let everybody look."""
+        """Stop counting these messages, and wake all deliveries."""
         self._messages -= messages
         self._bytes -= size
         for member in self.members:
@@ -224,7 +224,7 @@ class DeliveryBudget:
 
 
 class _Held:
-    """A message that is out, or waits to go out."""
+    """A message that was delivered, or waits for delivery."""
 
     __slots__ = ("lease", "message", "size")
 
@@ -234,7 +234,7 @@ class _Held:
 
 
 class Delivery(StreamConsumer):
-    """One broker subscription, delivered to one connection. All methods belong to the event loop."""
+    """One broker subscription, delivered to one connection. All methods run in the event loop."""
 
     def __init__(
         self, aio: AsyncBroker, name: str, *, pattern: str, reader: LogReader, share: DeliveryBudget, deliver: Deliver
@@ -253,18 +253,18 @@ class Delivery(StreamConsumer):
         self._pattern, self._reader, self._deliver = pattern, reader, deliver
         self._share = share
         self._out: dict[int, _Held] = {}
-        """What was delivered and is not acknowledged, by offset."""
+        """Delivered messages that are not acknowledged, by offset."""
         self._waiting: deque[_Held] = deque()
-        """Leased, for want of room not delivered."""
+        """Leased messages that are not delivered yet because the limit is reached."""
 
     def start(self) -> None:
-        """Take back what an earlier life held, and deliver."""
+        """Requeue messages that an earlier connection held, and start delivery."""
         super().start()
         self.release()
         self._share.members[self] = None
 
     def close(self) -> None:
-        """Deliver no more; what is not acknowledged is requeued. Safe to call twice."""
+        """Stop delivery, and requeue unacknowledged messages. Safe to call twice."""
         if not self.is_over:
             self.stop()
             self._share.members.pop(self, None)
@@ -272,7 +272,7 @@ class Delivery(StreamConsumer):
             self._forget()
 
     def ack(self, messages: Sequence[Message]) -> None:
-        """These are done. What this delivery did not bring is passed over: other logs have the same offsets."""
+        """Acknowledge messages. Those that this delivery did not deliver are ignored: other logs have the same offsets."""
         done: list[_Held] = []
         for message in messages:
             offset = -1 if message.position is None else message.position.offset
@@ -287,7 +287,7 @@ class Delivery(StreamConsumer):
         self._waiting.clear()
         self._share.give_back(len(out), sum(held.size for held in out.values()))
 
-    # ── for the consumer ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by StreamConsumer ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def room(self) -> int:
@@ -296,14 +296,14 @@ class Delivery(StreamConsumer):
         return 0 if self._waiting else max(self._share.left, 0)
 
     def deliver(self, queue: object, leases: list[Lease]) -> None:
-        """Have what the pattern covers wait for its turn, and acknowledge the rest."""
+        """Queue messages that the pattern covers for delivery, and acknowledge the others."""
         now, unwanted, stream = self._broker.clock.now(), list[Lease](), self.queue.stream
         for lease in leases:
             message = self._reader.message(lease.message, stream, lease.offset)
             if message is None or not covers(self._pattern, message.topic or "") or _is_over(message, now):
                 unwanted.append(lease)
             elif (again := self._out.get(lease.offset)) is not None:
-                again.lease = lease  # the one before ran out; it has its place
+                again.lease = lease  # the previous lease expired; the message is already counted
                 self._deliver([again.message])
             else:
                 self._waiting.append(_Held(lease, message))
@@ -312,10 +312,10 @@ class Delivery(StreamConsumer):
         self._hand_out()
 
     def fail(self, error: PenstockError) -> None:
-        """Nothing can be delivered now. It continues when there is something to deliver from."""
+        """Handle an error of reading. Delivery continues when there is something to read from again."""
         match error:
             case BrokerClosed() | FailedPrecondition():
-                pass  # a topic that was deleted: the feed wakes it when there is another
+                pass  # a deleted topic: the feed wakes it when the topic is created again
             case NotFound():
                 log.warning(
                     "the durable subscription %r is gone with what was in it; it is created again within a minute", self.name
@@ -325,7 +325,7 @@ class Delivery(StreamConsumer):
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 
     def end(self, error: PenstockError | None) -> None:
-        """It ends by `close` alone."""
+        """Do nothing: only `close` ends it."""
 
     def attached(self, before: int) -> None:
         """Start again if the topic was deleted and created again."""
@@ -370,10 +370,10 @@ class RetainedSubscription:
             delivery.close()
 
     def wake(self) -> None:
-        """Look, soon: what it reads from was created again."""
+        """Try to read again soon, because its broker subscriptions were created again."""
         for delivery in self.deliveries:
             delivery.wake()
 
     def is_delivering(self, name: str) -> bool:
-        """Whether it delivers from that subscription of the broker."""
+        """Whether it delivers from this broker subscription."""
         return any(delivery.name == name for delivery in self.deliveries)

@@ -28,19 +28,19 @@ from penstock.values.descriptions import StreamDescription
 log = logging.getLogger("penstock.hub")
 
 OWN = "hub"
-"""The topic of everything that has no log of its own; those of histories are called `hub.NAME`."""
+"""The topic of everything that has no log of its own; topics of histories are named `hub.NAME`."""
 TIDY_SECONDS = 60.0
 TURN = 256
-"""How many durable subscriptions are looked after in a row before others have their turn."""
+"""How many durable subscriptions are maintained in a row before other tasks get a turn."""
 
 
 def is_own(topic: str) -> bool:
-    """Whether a topic of the broker is the hub's own: made by it, kept as long as it says, created again when it is deleted."""
+    """Whether the hub owns a topic of the broker: it creates the topic, sets its retention, and recreates it if it is deleted."""
     return topic == OWN or topic.startswith(f"{OWN}.")
 
 
 class BrokerTopicLogs:
-    """The logs behind a hub. Make it inside the running loop. Topics are those of the default project.
+    """The logs behind a hub. Create it inside the running loop. Topics are those of the default project.
 
     `retention` is how long the hub's own topics keep messages, `expiry` how long a durable subscription waits for its actor, both
     in microseconds.
@@ -49,24 +49,24 @@ class BrokerTopicLogs:
     def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int) -> None:
         self._aio, self._broker = aio, aio.broker
         self._limits, self._retention = limits, retention
-        # A broker in memory begins again with each run, and its numbers with it.
+        # A broker in memory starts empty with each run, and its topic numbers start again.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
         self._appends = TopicAppender(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
         self._readers: dict[Binding, LogReader] = {}
         self._tails: list[TopicTail] = []
         self._open: dict[tuple[str, str], RetainedSubscription] = {}
-        """What is being delivered, by address and pattern."""
+        """The active deliveries by address and pattern."""
         self._shares: WeakValueDictionary[str, DeliveryBudget] = WeakValueDictionary()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One change of an actor's durable subscriptions at a time, in the order they are asked for."""
+        """Locks by actor: its durable subscriptions are changed one at a time, in the order of the calls."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_over = False
 
     # ── the logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def make_topics(self, bindings: Sequence[Binding]) -> None:
-        """See that the topics of bindings exist. Blocks while one has to be made: call it in a thread before `start`."""
+        """Create the topics of bindings if they do not exist. Blocks while it creates one: call it in a thread before `start`."""
         for topic in dict.fromkeys(binding.stream for binding in bindings):
             if not self._is_right(find_topic(self._broker, topic)):
                 self._broker.change(partial(self._make, topic))
@@ -74,9 +74,9 @@ class BrokerTopicLogs:
     def start(
         self, bindings: Sequence[Binding], everything: Binding, *, forward: Forward, skipped: Skipped, expired: Expired
     ) -> Sequence[tuple[str, str]]:
-        """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions.
+        """Find the current end of each log, and forward from there on; returns address and pattern of the durable subscriptions.
 
-        The log of everything is made when the first needs it: most brokers never have one.
+        The log of everything is created when it is first needed: most brokers never have one.
         """
         self._expired = expired
         self.make_topics(bindings)
@@ -89,11 +89,11 @@ class BrokerTopicLogs:
         return [*dict.fromkeys((kept.address, kept.pattern) for kept in self._durable.all())]
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
-        """Write a message; `done` is called with its position once it is safe, or with the error."""
+        """Write a message; `done` is called with its position once it is stored, or with the error."""
         self._appends.append(binding.stream, message, done)
 
     async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
-        """Messages from `start` on, and the offset to continue from; None when some are not kept any more."""
+        """Messages from `start` on, and the offset to continue from; None if some are no longer stored."""
         if start >= stop:
             return [], stop
         stream = find_topic(self._broker, binding.stream)
@@ -111,7 +111,7 @@ class BrokerTopicLogs:
         return [message for message in found if message is not None], start + len(messages)
 
     def stop(self) -> None:
-        """Forward and deliver nothing more. Safe twice, and before a start."""
+        """Stop forwarding and delivery. Safe to call twice, and before `start`."""
         self._is_over = True
         for tail in self._tails:
             tail.stop()
@@ -122,19 +122,19 @@ class BrokerTopicLogs:
 
     @property
     def oversized(self) -> int:
-        """How many messages of services were too large to be forwarded."""
+        """The number of messages of services that were too large to be forwarded."""
         return sum(reader.oversized for reader in self._readers.values())
 
     @property
     def missed(self) -> int:
-        """How many messages left their log before they could be forwarded."""
+        """The number of messages that were removed from their log before they were forwarded."""
         return sum(tail.missed for tail in self._tails)
 
     # ── durable subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> RetainedSubscription:
-        """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
-        # Before anything is awaited: publishers count this subscriber already.
+        """Start or resume a durable subscription. A delivery to an earlier connection stops: the later connection takes over."""
+        # Read the offsets before anything is awaited: publishers count this subscriber already.
         starts = {binding: self._forwarded(binding) for binding in bindings}
         async with self._turns.setdefault(address, asyncio.Lock()):
             now = self._broker.clock.now()
@@ -142,7 +142,7 @@ class BrokerTopicLogs:
                 (StoredSubscription(address, pattern, binding.stream, binding.pattern, now), binding) for binding in self._readers
             ]
             wanted = [(kept, binding) for kept, binding in logs if binding in bindings]
-            # Where topics were bound otherwise before, something may wait in another log yet.
+            # If topics were bound differently before, messages may still wait in another log.
             earlier = [(kept, binding) for kept, binding in logs if binding not in bindings and self._durable.is_attached(kept)]
             await self._make_all(wanted, starts)
             self._end(address, pattern)
@@ -166,14 +166,14 @@ class BrokerTopicLogs:
             return retained
 
     async def _make_all(self, wanted: Sequence[tuple[StoredSubscription, Binding]], starts: Mapping[Binding, int]) -> None:
-        """Have all subscriptions that a durable one needs, or when one cannot be made, none that was not there before."""
+        """Create all broker subscriptions that a durable one needs. If one fails, delete those that this call created."""
         made: list[StoredSubscription] = []
         try:
             for kept, binding in wanted:
                 await self._make_own(kept.topic)
                 if not self._durable.is_there(kept):
                     is_new = self._durable.find(kept.name) is None
-                    start = min(starts[binding], self._forwarded(binding))  # its topic may be another one by now
+                    start = min(starts[binding], self._forwarded(binding))  # its topic may have been created again meanwhile
                     await self._aio.call(self._durable.make, kept, binding, start)
                     if is_new:
                         made.append(kept)
@@ -183,7 +183,7 @@ class BrokerTopicLogs:
             raise
 
     async def release(self, address: str, patterns: Sequence[str]) -> None:
-        """End durable subscriptions for good; those that do not exist are passed over."""
+        """Delete durable subscriptions; those that do not exist are ignored."""
         async with self._turns.setdefault(address, asyncio.Lock()):
             for pattern in patterns:
                 self._end(address, pattern)
@@ -192,15 +192,15 @@ class BrokerTopicLogs:
                     await self._aio.call(self._durable.delete, kept)
 
     async def tidy(self) -> None:
-        """End what nobody came back for, note what is in use, and make again what somebody deleted or left behind."""
+        """Delete expired durable subscriptions, store which are in use, recreate those that were deleted or lost their topic."""
         failed: list[PenstockError] = []
         for number, found in enumerate(await self._aio.call(self._durable.all), 1):
             async with self._turns.setdefault(found.address, asyncio.Lock()):
-                kept = self._durable.find(found.name)  # others may have had their turn since
+                kept = self._durable.find(found.name)  # it may have changed while waiting for the lock
                 try:
                     if kept is not None:
                         await self._look_after(kept)
-                except PenstockError as error:  # of that one: the others need it as well
+                except PenstockError as error:  # one failed: the others need maintenance as well
                     failed.append(error)
             if number % TURN == 0:
                 await asyncio.sleep(0)
@@ -219,10 +219,10 @@ class BrokerTopicLogs:
             log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
             await self._aio.call(self._durable.delete, kept)
             others = await self._aio.call(self._durable.of, kept.address)
-            if all(other.pattern != kept.pattern for other in others):  # else it has another log yet
+            if all(other.pattern != kept.pattern for other in others):  # else it still has another log
                 self._expired(kept.address, kept.pattern)
         elif binding is not None and self._durable.is_left_behind(kept):
-            # Its topic was created again while nobody followed it, or it could not be created again when that was noticed.
+            # Its topic was created again while the hub did not follow it, or recreating the subscription failed at that time.
             await self._aio.call(self._durable.make, kept, binding, 0)
 
     def _end(self, address: str, pattern: str) -> None:
@@ -234,10 +234,10 @@ class BrokerTopicLogs:
         if self._open.get(key) is retained:
             del self._open[key]
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_right(self, stream: StreamDescription | None) -> bool:
-        """Whether a topic exists with the right retention; what was set through the Pub/Sub API counts more than settings."""
+        """Whether a topic exists with the right retention; options set through the Pub/Sub API take precedence over settings."""
         return stream is not None and (not is_own(stream.name) or stream.retention == self._retention or bool(stream.spec))
 
     def _make(self, topic: str, catalog: Catalog, now: int) -> events.TopicCreated | events.TopicUpdated | None:
@@ -247,20 +247,20 @@ class BrokerTopicLogs:
         return None if self._is_right(stream.describe()) else catalog.update_topic(topic, stream.spec, self._retention, now)
 
     def _binding(self, kept: StoredSubscription) -> Binding | None:
-        """The binding of a durable subscription; None when the hub is configured otherwise since."""
+        """The binding of a durable subscription; None if the configuration of the hub has changed since."""
         wanted = kept.topic, kept.bound
         return next((binding for binding in self._readers if (binding.stream, binding.pattern) == wanted), None)
 
     def _forwarded(self, binding: Binding) -> int:
-        """Up to which offset the log was forwarded, which is where a new durable subscription begins.
+        """The offset up to which the log was forwarded, where a new durable subscription starts.
 
-        One that began later would leave a hole for earlier subscribers, and is not forwarded to any more.
+        If it started later, a live subscriber that becomes durable would miss messages that are not forwarded yet.
         """
         stream = find_topic(self._broker, binding.stream)
         return binding.next_offset if stream is not None and epoch_of(stream, self._run) == binding.epoch else 0
 
     def _replaced(self, binding: Binding, exists: bool) -> None:
-        """A topic was deleted, or created again: what depended on it starts again."""
+        """A topic was deleted, or created again: restart everything that depends on it."""
         topic = binding.stream
         if exists:
             log.warning("topic %r was deleted and created again: its history starts again", topic)
@@ -271,7 +271,7 @@ class BrokerTopicLogs:
             log.warning("topic %r was deleted: nothing can be published to %r until it is there again", topic, binding.pattern)
 
     async def _make_own(self, topic: str) -> None:
-        """Make a topic of the hub's own that is missing; others are for others to make."""
+        """Create a missing topic that the hub owns; topics of others are not created."""
         is_missing = is_own(topic) and find_topic(self._broker, topic) is None
         if is_missing:
             await self._aio.call(self._broker.change, partial(self._make, topic))
@@ -280,7 +280,7 @@ class BrokerTopicLogs:
                 tail.look()
 
     async def _renew(self, binding: Binding) -> None:
-        """Durable subscriptions of a topic that is gone are empty forever: make them again, from the new beginning."""
+        """Recreate the durable subscriptions of a topic that was created again; the old ones would stay empty forever."""
         for kept in await self._aio.call(self._durable.all):
             if self._binding(kept) is binding:
                 async with self._turns.setdefault(kept.address, asyncio.Lock()):
@@ -293,7 +293,7 @@ class BrokerTopicLogs:
         while True:
             try:
                 await self.tidy()
-            except Exception as error:  # noqa: BLE001  # whatever it was, it is tried again
+            except Exception as error:  # noqa: BLE001  # it is retried after any error
                 log.warning("durable subscriptions could not be tidied up, will try again: %s", why(error))
             await asyncio.sleep(TIDY_SECONDS)
 

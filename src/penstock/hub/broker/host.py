@@ -1,4 +1,4 @@
-"""A hub with everything around it: its rules, its logs, who may come in, and its life in the server."""
+"""A complete hub in a server: its rules, its logs, authentication, start and stop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from penstock.rate_limit import RateLimit
 from penstock.values.projects import Projects
 
 UUIDS_AT_ONCE = 256
-"""How many UUIDs are made from one request for randomness to the system."""
+"""How many UUIDs are generated from one read of the system's random source."""
 _DIGITS = 32
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 
 
 class HubHost:
-    """One hub in this process. Make it inside the running loop. Its topics are those of the server's default project."""
+    """One hub in this process. Create it inside the running loop. Its topics are those of the server's default project."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class HubHost:
         self.service = HubService(self.hub, feed=self.feed, verifier=verifier, clock=clock)
 
     async def start(self) -> None:
-        """Make the topics that are missing, and begin."""
+        """Create missing topics, and start the hub."""
         await self._aio.call(self.feed.make_topics, self._bindings)
         self.service.start()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Tell clients, and end. Safe to call twice, and before a start."""
+        """Notify clients, and stop. Safe to call twice, and before `start`."""
         await self.service.stop(grace_seconds)
         if self._jwt is not None:
             await self._jwt.close()
 
 
 def check_access(settings: Settings) -> None:
-    """Refuse a hub whose clients need a token while anybody may write to its topics through the other APIs of the server."""
+    """Refuse settings where clients of the hub need a token, but the other APIs can write to its topics without one."""
     keys = {"hub_jwt_secret_file": settings.hub_jwt_secret_file, "hub_jwt_key_file": settings.hub_jwt_key_file}
     given = [name for name, value in {**keys, "hub_jwks_url": settings.hub_jwks_url}.items() if value is not None]
     if given and settings.hub and settings.auth == "none" and not settings.insecure:
@@ -105,7 +105,7 @@ def rules_of(settings: Settings) -> HubRules:
 
 
 def bindings_of(settings: Settings) -> list[Binding]:
-    """The bindings that settings say. Where several cover a topic the one that says most of it comes first, and counts."""
+    """The bindings in the settings, the most specific first. If several cover a topic, the first one is used."""
     pairs = [pair.split("=", 1) for pair in settings.hub_bind]
     bindings = [Binding(pattern, topic) for pattern, topic in pairs]
     bindings += [Binding(f"{prefix}/#", f"{OWN}.{prefix.replace('/', '.')}") for prefix in settings.hub_history]
@@ -113,7 +113,7 @@ def bindings_of(settings: Settings) -> list[Binding]:
 
 
 def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | None, projects: Projects, clock: Clock) -> Verifier:
-    """Tokens of an identity provider where its keys are known, else the server's own where it asks for them, else nobody's."""
+    """A verifier for tokens of an identity provider if its keys are set, else for the server's tokens if required, else open."""
     if jwt is not None:
         return jwt
     if keyring is None and settings.auth == "token" and settings.token_file is not None:
@@ -124,7 +124,7 @@ def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | No
 
 
 class UuidGenerator:
-    """Makes UUIDs of version 4. They cannot be guessed, so they serve as secrets too."""
+    """Generates UUIDs of version 4. They cannot be guessed, so they are also used as secrets."""
 
     __slots__ = ("_left",)
 
@@ -132,7 +132,7 @@ class UuidGenerator:
         self._left: list[str] = []
 
     def __call__(self) -> str:
-        """A new one."""
+        """Return a new UUID."""
         if not self._left:
             text = secrets.token_hex(UUIDS_AT_ONCE * _DIGITS // 2)
             self._left = [text[at : at + _DIGITS] for at in range(0, len(text), _DIGITS)]

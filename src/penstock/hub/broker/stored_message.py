@@ -1,18 +1,18 @@
-"""What a log keeps of a message of the hub, and what the hub makes of a message in a log, whoever wrote it.
+"""Converts between messages of the hub and messages in a log, which services may have written too.
 
-The data lies in the log as it came. What else the hub knows is in attributes, so that services can read it, and write it: a
-service that sets `hub.topic` chooses among the topics that the log is bound to.
+The data is stored unchanged. Everything else is in attributes, so that services can read and write it: a service that sets
+`hub.topic` chooses one of the topics that the log is bound to.
 
-| attribute     | what it says                              | without it                        |
+| attribute     | meaning                                   | default                           |
 |---------------|-------------------------------------------|-----------------------------------|
 | `hub.topic`   | the topic                                 | the beginning of the bound pattern|
 | `hub.type`    | the message type                          | the attribute `type`, or `message`|
 | `hub.from`    | the address of the sender                 | `@(penstock/TOPIC)`               |
 | `hub.id`      | the id of the request that published it   | the broker's id                   |
-| `hub.expires` | when it is over, milliseconds since 1970  | when the broker lets it expire    |
+| `hub.expires` | when it expires, milliseconds since 1970  | the expiry time in the broker     |
 
-Data that is no JSON is given to clients as `{"base64": "…"}`. A type that begins with `hub:`, and the hub's own address, do not
-count: clients would take such a message for a reply.
+Data that is not JSON is sent to clients as `{"base64": "…"}`. A type that begins with `hub:`, and the hub's own address as
+sender, are ignored: clients would mistake such a message for a reply.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class _Stream(Protocol):
 
 
 def epoch_of(stream: _Stream, run: str) -> str:
-    """The name of a log. `run` names this run of a broker in memory, and is empty where logs outlive it."""
-    # A number is never used twice in one data directory; the instant keeps two directories apart.
+    """The epoch of a log. `run` identifies this run of a broker in memory; it is empty if logs outlive the process."""
+    # A number is never used twice in one data directory; the creation time distinguishes directories.
     return f"{stream.number:x}-{stream.created_at:x}{run}"
 
 
 def to_publish(message: Message) -> NewMessage:
-    """A message of the hub as it is published to its topic."""
+    """The message to publish to the log for a message of the hub."""
     attributes = {TOPIC: message.topic or "", TYPE: message.type, SENDER: message.sender, ID: message.message_id}
     if message.expires_at is not None:
         attributes[EXPIRES] = str(message.expires_at // 1000)
@@ -73,10 +73,10 @@ def to_publish(message: Message) -> NewMessage:
 
 
 def data_of(data: bytes) -> bytes:
-    """JSON text that says what a message holds."""
+    """The data of a message as JSON text."""
     try:
         checked = bytes(_check(data))
-        checked.decode()  # the check above looks at the form alone
+        checked.decode()  # the check above only checks the syntax
         if not (is_deeper(checked, MAX_DEPTH) or has_huge_number(checked)):
             return checked
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,35 +85,35 @@ def data_of(data: bytes) -> bytes:
 
 
 class LogReader:
-    """Makes messages of the hub of what is in the log of one binding."""
+    """Converts messages in the log of one binding to messages of the hub."""
 
     def __init__(self, binding: Binding, max_bytes: int, before: Sequence[Binding] = ()) -> None:
-        """`before` are the bindings that count more than this one where both cover a topic."""
+        """`before` are the bindings that take precedence over this one if both cover a topic."""
         self.binding = binding
         self._max_bytes = max_bytes
         self._before = [one.pattern for one in before if overlaps(one.pattern, binding.pattern)]
         self._service = f"@(penstock/{_unfit.sub('-', binding.stream.lower()).strip('-')[:128] or 'topic'})"
         self._base = binding.base if is_topic(binding.base) else None
         self.oversized = 0
-        """How many messages were too large for the hub. It skips them."""
+        """The number of messages that were skipped because they are too large for the hub."""
         self._skipped = -1
         self._told: tuple[str, bool] = "", False
 
     def topic_of(self, attributes: Mapping[str, str]) -> str | None:
-        """The topic of a message; None when the binding does not cover it."""
+        """The topic of a message; None if the binding does not cover it."""
         topic = attributes.get(TOPIC)
         if topic is None:
             return self._base
-        if self._told[0] != topic:  # messages of one topic often come together
+        if self._told[0] != topic:  # consecutive messages often have the same topic
             self._told = topic, is_topic(topic) and covers(self.binding.pattern, topic)
         return topic if self._told[1] else None
 
     def is_log_of(self, topic: str) -> bool:
-        """Whether this is the log of a topic that its binding covers: there the topic's history is, and in no other."""
+        """Whether this log has the history of a topic that its binding covers. Only one log does."""
         return not any(covers(pattern, topic) for pattern in self._before)
 
     def message(self, stored: StoredMessage, stream: int, offset: int) -> Message | None:
-        """The message at an offset; None when it is none of the binding's topics, or too large."""
+        """The message at an offset; None if its topic is not one of the binding, or it is too large."""
         attributes = stored.attributes or _NOTHING
         topic = self.topic_of(attributes)
         if topic is None:
@@ -135,7 +135,7 @@ class LogReader:
         )
 
     def _skip(self, name: str, offset: int, size: int) -> None:
-        """Say once of every message that clients do not get it."""
+        """Log and count a message that clients do not get, once for each message."""
         if offset > self._skipped:
             self._skipped = offset
             self.oversized += 1
@@ -159,5 +159,5 @@ def _type(attributes: Mapping[str, str], key: str) -> str | None:
 
 
 def _expiry(text: str | None) -> int | None:
-    """The instant that an attribute says, in microseconds."""
+    """The time in an attribute, in microseconds; None if it is missing or invalid."""
     return int(text) * 1000 if text and len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal() else None

@@ -1,7 +1,7 @@
-"""Penstock's own tokens as a way into the hub: what a token allows on topics of the broker, it allows on topics of the hub.
+"""Penstock's own tokens for the hub: the permissions of a token for topics of the broker also apply to topics of the hub.
 
-`publish` lets publish, `consume` lets subscribe. The names of a token are patterns with `*` and `?`, and are held against the
-whole hub topic, slashes included. A subscription to a pattern must lie within them as a whole: `orders/#` covers `orders` and
+`publish` allows publishing, `consume` allows subscribing. The names of a token are patterns with `*` and `?`. They are compared
+with the whole hub topic, including slashes. They must cover everything that a subscription covers: `orders/#` covers `orders` and
 everything below it, so it needs a token for `orders` and `orders/*`, or for `orders*`.
 """
 
@@ -19,22 +19,22 @@ from penstock.hub.core.refusal import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIdentity(Identity):
-    """Somebody with a token of Penstock."""
+    """The identity of a client with a token of Penstock."""
 
     principal: Principal
     project: str
 
     @property
     def pattern_count(self) -> int:
-        """How many names of the token a topic is held against."""
+        """The number of patterns of the token that a topic is compared with; at least 1."""
         return max(len(self.principal.patterns), 1)
 
     def may_publish(self, topic: str) -> bool:
-        """Whether the token lets publish under that name."""
+        """Whether the token allows publishing to this topic."""
         return self.principal.may(Verb.PUBLISH, self.project, topic)
 
     def may_subscribe(self, pattern: str) -> bool:
-        """Whether the token lets consume everything that a topic or pattern covers."""
+        """Whether the token allows consuming every topic that a topic or pattern covers."""
         may = self.principal.may
         if not has_wildcard(pattern):
             return may(Verb.CONSUME, self.project, pattern)
@@ -44,29 +44,29 @@ class TokenIdentity(Identity):
             return True
         above = pattern.removesuffix("/#")
         if above != pattern and not self.may_subscribe(above):
-            return False  # the pattern covers also what it is all below
+            return False  # orders/# also covers orders
         beginning = pattern[: min(pattern.find(mark) % (len(pattern) + 1) for mark in "+#")]
-        # A name that ends with its only star covers whatever begins as it does; any other covers too little to be sure.
+        # A name whose only wildcard is a star at its end covers every topic with this prefix. Other names are not considered.
         starts = (name[:-1] for name in self.principal.patterns if name.endswith("*"))
         return any(beginning.startswith(start) for start in starts if "*" not in start and "?" not in start)
 
     def may_send(self) -> bool:
-        """Whether the token lets publish anything."""
+        """Whether the token allows publishing to at least one topic."""
         return self.principal.may(Verb.PUBLISH, self.project)
 
     def may_broadcast(self) -> bool:
-        """Whether the token lets publish under every name."""
+        """Whether the token allows publishing to every topic."""
         return self.may_send() and "*" in self.principal.patterns
 
 
 class KeyringVerifier:
-    """Lets in who has one of the server's tokens, for the server's own project."""
+    """Accepts clients with a token of the server, for the server's own project."""
 
     def __init__(self, keyring: Keyring, project: str, clock: Clock) -> None:
         self._keyring, self._project, self._clock = keyring, project, clock
 
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
-        """What the token allows. It names no actor, so any address may be registered with it."""
+        """The permissions of the token. It names no actor, so its clients may register any address."""
         text = (token or "").strip()
         word, _, rest = text.partition(" ")
         bare = rest.lstrip() if word.lower() == "bearer" else text
@@ -83,7 +83,7 @@ class KeyringVerifier:
         return TokenIdentity(principal=principal, project=self._project, expires_at=self._keyring.expires_at(principal))
 
     def check(self, identity: Identity) -> None:
-        """Who has a token that was revoked may not stay, nor may anybody while the file of tokens cannot be trusted."""
+        """Raise a Refusal if the token was revoked, or while the token file cannot be trusted."""
         if isinstance(identity, TokenIdentity):
             try:
                 self._keyring.check(identity.principal, self._clock.now())

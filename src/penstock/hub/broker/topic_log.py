@@ -1,7 +1,7 @@
 """The broker's topics as logs of the hub: following them, and appending to them.
 
-Whatever is published to the topic of a binding, by any API, is forwarded to the hub once and in order. Appending needs no task
-for each message: the broker's writer reports what is durable, many messages at once, and the event loop picks it up.
+Messages published to the topic of a binding, by any API, are forwarded to the hub once and in order. Appending needs no task for
+each message: the broker's writer reports which messages are durable, many at once, and the event loop handles the results.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.values.message import StoredMessage
 log = logging.getLogger("penstock.hub")
 
 PART = ReadLimits(max_messages=256, max_bytes=256 * 1024)
-"""How much is taken from a log at once: less than may wait for one connection, so that no reader is cut off for it."""
+"""How much is read from a log at once: less than the outbox of a connection, so that no client is disconnected because of it."""
 
 
 class TopicTail(LogFollower):
-    """Follows the topic of one binding, and keeps its epoch and offset up to date. All methods belong to the event loop.
+    """Follows the topic of one binding, and keeps its epoch and offset up to date. All methods run in the event loop.
 
-    `replaced` is called with the binding, and whether the topic exists, when it was deleted and when it is created again.
+    `replaced` is called with the binding and whether the topic exists, after the topic was deleted or created again.
     """
 
     def __init__(
@@ -51,25 +51,25 @@ class TopicTail(LogFollower):
         self._reader, self._binding = reader, reader.binding
         self._forward, self._skipped, self._run, self._replaced = forward, skipped, run, replaced
         self.missed = 0
-        """How many messages had left the log before they were forwarded."""
+        """The number of messages that were removed from the log before they were forwarded."""
 
     def attached(self, stream: StreamDescription, offset: int) -> None:
-        """Give the binding the epoch of its log."""
+        """Set epoch and offset of the binding."""
         self._binding.epoch, self._binding.next_offset = epoch_of(stream, self._run), offset
 
     def deliver(self, stream: int, first: int, messages: list[StoredMessage]) -> None:
-        """Forward what belongs to topics of the binding."""
+        """Forward the messages of topics of the binding."""
         read = self._reader.message
         found = [read(stored, stream, offset) for offset, stored in enumerate(messages, first)]
-        # What a service wrote into the log of other topics is in no history: subscribers that were away could not recover it.
+        # A message that a service wrote to the log of another topic is in no history: returning subscribers could not recover it.
         is_of_here = self._reader.is_log_of
         news = [message for message in found if message is not None and is_of_here(message.topic or "")]
         if news:
             self._forward(self._binding, news)
-        self._binding.next_offset = first + len(messages)  # also behind what was skipped
+        self._binding.next_offset = first + len(messages)  # also after skipped messages
 
     def lost(self, count: int, offset: int) -> None:
-        """Report messages that left the log before they were forwarded: no subscriber has a gap without notice."""
+        """Report messages that were removed from the log before they were forwarded: no subscriber has a gap without notice."""
         self._binding.next_offset = offset
         self.missed += count
         log.error("%d messages of topic %r left the log before the hub could forward them", count, self.topic)
@@ -84,14 +84,14 @@ class TopicTail(LogFollower):
 
 
 def why(error: BaseException) -> str:
-    """Return what the server's log may say about an error: the text of an unforeseen one may hold a payload."""
+    """The text of an error for the server's log. For unexpected errors only the type, since the text may contain a payload."""
     return str(error) if isinstance(error, PenstockError) else type(error).__name__
 
 
 class TopicAppender:
-    """All writes of one hub. Offsets follow the order of calls, topic by topic.
+    """All writes of one hub. Within a topic, offsets follow the order of calls.
 
-    `make` makes a topic that is missing, if it is the hub's own.
+    `make` creates a missing topic if the hub owns it.
     """
 
     def __init__(self, aio: AsyncBroker, *, run: str, make: Callable[[str], Coroutine[None, None, None]]) -> None:
@@ -100,7 +100,7 @@ class TopicAppender:
         self._finished: deque[tuple[Appended, Position | PenstockError]] = deque()
         self._callback = LoopCallback(self._tell)
         self._missing: dict[str, deque[tuple[Message, Appended]]] = {}
-        """What waits for its topic to be made, by topic. A topic is here while a task works on it."""
+        """Messages that wait until their topic is created, by topic. A topic is here while a task works on it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, topic: str, message: Message, done: Appended) -> None:
@@ -123,7 +123,7 @@ class TopicAppender:
         publish_then(self._broker, Catalog.topic, topic, [to_publish(message)], partial(self._written, topic, done))
 
     def _written(self, topic: str, done: Appended, ticket: Ticket) -> None:
-        """Called by the broker, in whatever thread."""
+        """Called by the broker, in any thread."""
         assert ticket.stream is not None, "it is a publish"
         if ticket.error is not None:
             self._finish(done, ticket.error)
@@ -143,10 +143,10 @@ class TopicAppender:
                 done(outcome)
         finally:
             if self._finished:
-                self._callback.notify()  # one that failed must not keep the others waiting
+                self._callback.notify()  # an error in one callback must not delay the others
 
     async def _write_to_new(self, topic: str) -> None:
-        """Make a topic that is missing, and write what waits for it."""
+        """Create a missing topic, and write the messages that wait for it."""
         waiting = self._missing[topic]
         try:
             while waiting:
@@ -156,7 +156,7 @@ class TopicAppender:
                     self._write(topic, message, done)
                 except PenstockError as error:
                     self._finish(done, error)
-                except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and the next has its turn
+                except Exception as error:  # noqa: BLE001  # the publisher has to get the error, and further messages are still written
                     log.error("a message for topic %r could not be written: %s", topic, why(error))
                     self._finish(done, Unavailable("the message could not be written", hint="see the server's log"))
         finally:

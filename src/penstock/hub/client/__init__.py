@@ -1,4 +1,4 @@
-"""The client of the hub: publish and subscribe over a WebSocket that reconnects by itself."""
+"""The client of the hub: publish and subscribe over a WebSocket that reconnects automatically."""
 
 from penstock.hub.client.client import HubClient
 from penstock.hub.client.core.subscription import Gap

@@ -1,4 +1,4 @@
-"""HubClient: publish and subscribe in real time, over a WebSocket that comes back by itself."""
+"""HubClient: publish and subscribe in real time, over a WebSocket that reconnects automatically."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from penstock.wire.address import Address, Servers, split_servers
 
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 MESSAGE_TYPE = "message"
-"""The type of a message that says none."""
+"""The default type of messages."""
 MAX_ACKS = 1_000
-"""How many messages one request may acknowledge."""
+"""The maximum number of messages that one request acknowledges."""
 MAX_REMEMBERED = 10_000
-"""How many messages are remembered as acknowledged, or with how to acknowledge them: far more than are out."""
+"""How many acknowledged messages, and how many ack ids by message, are remembered: far more than are unacknowledged."""
 MAX_TOPICS = 1_000
-"""Of how many topics is known which subscriptions take them, before that is looked up again."""
+"""The number of topics whose matching subscriptions are cached."""
 
 
 class HubClient:
     """An actor at a hub. Use it with `async with`, in one event loop.
 
-    `server` is the address of a server, of the WebSocket itself, or of several nodes of a cluster. Without an `address` it is the
-    one that the token names, or one is made up. `token` is a string, or a function that returns one and is asked at each
-    connection. Every call takes `timeout` seconds at most, waiting for a connection included. `on_connection` is called when a
-    connection is lost or made.
+    `server` is the address of a server, of the WebSocket itself, or of several nodes of a cluster. Without an `address`, the
+    client uses the one in the token, or a random one. `token` is a string, or a function that returns one and is called for each
+    connection. Every call takes at most `timeout` seconds, including the wait for a connection. `on_connection` is called when
+    a connection is lost or established.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class HubClient:
         self._timeout = timeout
         self._subscriptions: list[HubMessages] = []
         self._takers: dict[str | None, list[HubMessages]] = {}
-        """Which subscriptions take the messages of a topic, as far as it was looked up."""
+        """The cached subscriptions that match a topic."""
         self._left: dict[str, HubMessages] = {}
-        """Durable subscriptions without a reader, by pattern: they continue at the hub until this connection ends."""
+        """Durable subscriptions without a reader, by pattern: the hub continues to deliver them until this connection ends."""
         self._acked: OrderedDict[Key, None] = OrderedDict()
         self._ack_ids: OrderedDict[Key, list[str]] = OrderedDict()
         """The ack ids of each message: one for each of its deliveries over this connection."""
@@ -101,15 +101,15 @@ class HubClient:
         self._is_paused = False
         self._room = asyncio.Event()
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── open and close ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> Self:
-        """Connect and register. `async with` does it."""
+        """Connect and register. `async with` calls this."""
         await self._link.start()
         return self
 
     async def close(self) -> None:
-        """Say goodbye to the hub; iterators over messages end. Durable subscriptions wait for the next time. Safe twice."""
+        """Disconnect from the hub; iterators over messages end. Durable subscriptions stay at the hub. Safe to call twice."""
         for messages in self._subscriptions:
             messages.close()
         self._room.set()
@@ -123,12 +123,12 @@ class HubClient:
 
     @property
     def address(self) -> str:
-        """Who this client is to others."""
+        """The address of this client, by which others see it."""
         return self._link.address
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now. Calls need not ask: they wait for one."""
+        """Whether there is a connection now. Calls wait for one, so there is no need to check before a call."""
         return self._link.is_ready
 
     # ── subscribing ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,10 +144,10 @@ class HubClient:
         on_presence: Callable[[Presence], object] | None = None,
         max_waiting: int = MAX_WAITING,
     ) -> HubMessages:
-        """The messages of a topic, or of a pattern (`+` is any one level, a last `#` any number), to be used with `async with`.
+        """The messages of a topic, or of a pattern (`+` is any one level, a last `#` any number). Use it with `async with`.
 
-        `durable`: what is published while this address is away waits for it, and each message is redelivered until it is acked.
-        `since`: begin with what came after that position. `presence`: know who else subscribes.
+        `durable`: messages that are published while this address is away wait for it, and each is redelivered until it is acked.
+        `since`: start after this position. `presence`: be notified of other subscribers.
         """
         if not is_pattern(topic):
             raise InvalidArgument.of(
@@ -169,11 +169,11 @@ class HubClient:
         )
 
     def direct(self, *, max_waiting: int = MAX_WAITING) -> HubMessages:
-        """The messages that others send to this address, and broadcasts, to be used with `async with`."""
+        """The messages that others send to this address, and broadcasts. Use it with `async with`."""
         return HubMessages(self, None, max_waiting=max_waiting)
 
     async def unsubscribe(self, topic: str) -> None:
-        """End a subscription for good, a durable one too, whose messages are then kept no longer."""
+        """End a subscription. A durable one is deleted, with its messages."""
         await self._link.ask(wire.Unsubscribe(topic), wire.Unsubscribed, is_repeatable=True)
         for messages in [one for one in self._subscriptions if one.pattern == topic]:
             messages.close()
@@ -182,7 +182,7 @@ class HubClient:
         await self.taken()
 
     async def ack(self, *messages: HubMessage) -> None:
-        """Tell the hub that messages of durable subscriptions are done."""
+        """Acknowledge messages of durable subscriptions."""
         self._link.check()
         keys = [message.key for message in messages]
         for key in keys:
@@ -190,7 +190,7 @@ class HubClient:
         _shorten(self._acked)
         for one in (*self._subscriptions, *self._left.values()):
             one.settled(keys)
-        # None of what came over an earlier connection: the hub sends that again, and it is acknowledged when it comes.
+        # Messages of earlier connections have no ack ids here: the hub redelivers them, and they are acknowledged then.
         ids = [ack_id for key in keys for ack_id in self._ack_ids.get(key, ())]
         for start in range(0, len(ids), MAX_ACKS):
             await self._link.ask(wire.Ack(None, tuple(ids[start : start + MAX_ACKS])), wire.Acked, is_repeatable=True)
@@ -207,9 +207,10 @@ class HubClient:
         type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
         ttl: float | None = None,
     ) -> Published:
-        """Send data, any JSON value, to all who subscribe to a topic. `ttl`: for how many seconds it is of use.
+        """Send data, any JSON value, to all subscribers of a topic. The message expires after `ttl` seconds.
 
-        Sent again after a break, it is not forwarded again. A topic with history has it safe on disk when this returns.
+        If the client has to send it again after a lost connection, it is forwarded only once. If the topic has history, the
+        message is safe on disk when this returns.
         """
         _check_topic(topic)
         command = wire.Publish(topic, _checked_type(type), _encoded(data))
@@ -225,7 +226,7 @@ class HubClient:
         type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
         ttl: float | None = None,
     ) -> None:
-        """Send data to one actor; ActorNotFound when nobody has that address now."""
+        """Send data to one actor. Raises ActorNotFound if no actor is registered by that address."""
         command = wire.Send(checked_address(to, "to"), _checked_type(type), _encoded(data))
         await self._link.ask(command, wire.Delivered, ttl=ttl)
 
@@ -237,11 +238,11 @@ class HubClient:
         capability: str | None = None,
         include_self: bool = False,
     ) -> int:
-        """Send data to all actors, or to those with a capability; returns how many got it."""
+        """Send data to all actors, or to those with a capability; returns the number of recipients."""
         command = wire.Broadcast(_checked_type(type), _encoded(data), not include_self, capability)
         return (await self._link.ask(command, wire.BroadcastDone)).delivered_count
 
-    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def discover(
         self,
@@ -252,12 +253,12 @@ class HubClient:
         limit: int = 100,
         offset: int = 0,
     ) -> list[HubActor]:
-        """Actors whose address matches a pattern, with all of these capabilities and this metadata."""
+        """The actors whose address matches a pattern, with all of these capabilities and this metadata."""
         command = wire.Discover(pattern, tuple(capabilities), dict(metadata or {}), limit, offset)
         return _actors(await self._link.ask(command, wire.DiscoveryResult, is_repeatable=True))
 
     async def actors(self, *, limit: int = 100, offset: int = 0) -> list[HubActor]:
-        """Everybody who is registered, by address."""
+        """All registered actors, by address."""
         return _actors(await self._link.ask(wire.ListActors(limit, offset), wire.DiscoveryResult, is_repeatable=True))
 
     async def topics(self, prefix: str = "", *, limit: int = 100, offset: int = 0) -> list[HubTopic]:
@@ -266,7 +267,7 @@ class HubClient:
         return [HubTopic(one.topic, one.subscriber_count) for one in found.topics]
 
     async def topic_info(self, topic: str) -> HubTopicInfo:
-        """What is known of a topic."""
+        """Information about a topic."""
         _check_topic(topic)
         found = await self._link.ask(wire.TopicInfo(topic), wire.TopicFacts, is_repeatable=True)
         return HubTopicInfo(
@@ -279,18 +280,18 @@ class HubClient:
         )
 
     async def presence(self, topic: str) -> list[str]:
-        """The addresses of those who subscribe to a topic or pattern by that very name."""
+        """The addresses of the subscribers of exactly this topic or pattern."""
         return [*(await self._link.ask(wire.Presence(topic), wire.PresenceNews, is_repeatable=True)).actors]
 
     async def refresh_token(self, token: str) -> None:
-        """Continue with another token of the same actor, before the last one runs out."""
+        """Continue with another token of the same actor, before the last one expires."""
         await self._link.ask(wire.RefreshToken(token), wire.TokenRefreshed, is_repeatable=True)
         self._link.keep_token(token)
 
-    # ── what its subscriptions ask of it ─────────────────────────────────────────────────────────────────────────────────
+    # ── called by its subscriptions ──────────────────────────────────────────────────────────────────────────────────────
 
     async def attach(self, messages: HubMessages) -> None:
-        """Begin a subscription; returns when the hub has confirmed it."""
+        """Start a subscription; returns when the hub has confirmed it."""
         self._link.check()
         alike = [one for one in self._subscriptions if one.pattern is not None and one.pattern == messages.pattern]
         if any(one.durable != messages.durable for one in alike):
@@ -305,7 +306,7 @@ class HubClient:
             return
         try:
             if self._link.is_ready:
-                # Where the connection breaks first, the next one subscribes.
+                # If the connection breaks before the reply, the next connection subscribes.
                 with suppress(ConnectionBroken):
                     await self._link.ask(
                         _subscribe(messages), wire.Subscribed, on_reply=lambda reply: self._confirm(messages, reply)
@@ -338,7 +339,7 @@ class HubClient:
             messages.inherit(left)
 
     async def detach(self, messages: HubMessages) -> None:
-        """End a subscription as far as this client is concerned. A durable one continues at the hub."""
+        """End a subscription in this client. A durable one continues at the hub."""
         if messages not in self._subscriptions:
             return
         self._forget(messages)
@@ -346,14 +347,14 @@ class HubClient:
             if messages.durable:
                 self._leave(messages)
             elif self._link.is_ready:
-                with suppress(PenstockError):  # it ends with the connection in any case
+                with suppress(PenstockError):  # if this fails, it ends with the connection
                     await self._link.ask(wire.Unsubscribe(messages.pattern), wire.Unsubscribed)
             else:
                 await self._link.tell(wire.Unsubscribe(messages.pattern))
         await self.taken()
 
     def _stands_alone(self, messages: HubMessages) -> bool:
-        """Whether a subscription stands at the hub, and nobody else here takes what comes for it."""
+        """Whether a subscription is active at the hub, and no other subscription here has the same pattern."""
         return messages.progress.is_subscribed and all(one.pattern != messages.pattern for one in self._subscriptions)
 
     def _leave(self, messages: HubMessages) -> None:
@@ -361,7 +362,7 @@ class HubClient:
         self._takers.clear()
 
     async def taken(self) -> None:
-        """Let the hub continue when enough was taken."""
+        """Ask the hub to continue when enough messages were taken."""
         self._room.set()
         if self._is_paused and all(one.waiting <= one.max_waiting // 2 for one in self._subscriptions):
             self._is_paused = False
@@ -373,10 +374,10 @@ class HubClient:
             self._takers.clear()
             self._room.set()
 
-    # ── what its link reports ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by its link ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, envelope: Envelope) -> None:
-        """A message, or a change of presence."""
+        """Handle a message or a change of presence."""
         if envelope.type == "hub:presence":
             with suppress(msgspec.MsgspecError):
                 news = msgspec.json.decode(envelope.payload, type=wire.PresenceNews)
@@ -391,7 +392,7 @@ class HubClient:
         is_done = metadata.message_id is not None and bool(self._acked) and metadata.key in self._acked
         if metadata.ack_id is not None:
             if is_done:
-                # It was acknowledged before: over a connection that broke, or as what another subscription brought.
+                # It was acknowledged before: over a lost connection, or as a message of another subscription.
                 self._ack_again.append(metadata.ack_id)
             else:
                 self._ack_ids.setdefault(metadata.key, []).append(metadata.ack_id)
@@ -401,25 +402,25 @@ class HubClient:
                 messages.offer(envelope, metadata)
 
     async def settle(self) -> None:
-        """Ask the hub to hold back when too much waits; stop reading when that did not help."""
+        """Ask the hub to pause when too many messages wait; stop reading if that does not help."""
         if self._ack_again:
             ids, self._ack_again = self._ack_again, []
             await self._link.tell(wire.Ack(None, tuple(ids)))
         if not self._is_paused and any(one.waiting >= one.max_waiting for one in self._subscriptions):
             self._is_paused = True
             await self._link.tell(wire.Pause("messages come faster than they are taken"))
-        # The caller that waits for an answer may be the one that should take messages: the answer may lie behind them.
-        # And nobody holds up a connection that is not ready: what comes first is what it is made ready with.
+        # Keep reading while a caller waits for an answer, which may be behind these messages: it may be the caller that should
+        # take them. Keep reading too while the connection is not ready: the replies that make it ready have to be read.
         while self._link.is_ready and not self._link.questions and any(one.is_full for one in self._subscriptions):
             self._room.clear()
             await self._room.wait()
 
     def asked(self) -> None:
-        """Somebody waits for an answer: read on."""
+        """Continue reading, since a caller waits for an answer."""
         self._room.set()
 
     async def greeted(self) -> None:
-        """Subscribe again, on a new connection, to everything that was subscribed to."""
+        """Renew all subscriptions on a new connection."""
         self._is_paused = False
         while waiting := [
             one for one in self._subscriptions if one.pattern is not None and one.error is None and not one.progress.is_subscribed
@@ -438,7 +439,7 @@ class HubClient:
             await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.presence_changed)
 
     def refused(self, pattern: str, error: PenstockError) -> None:
-        """The hub has ended a subscription by its own will."""
+        """The hub has ended a subscription without a request."""
         self._left.pop(pattern, None)
         for messages in self._subscriptions:
             if messages.pattern == pattern:
@@ -446,7 +447,7 @@ class HubClient:
                 messages.fail(error)
 
     def broke(self) -> None:
-        """The connection is gone; another may come."""
+        """The connection is lost; there may be another one."""
         self._is_paused = False
         self._ack_ids.clear()
         self._left.clear()
@@ -455,7 +456,7 @@ class HubClient:
             messages.broke()
 
     def failed(self, error: PenstockError) -> None:
-        """There will be no other."""
+        """There will be no further connection."""
         self._room.set()
         for messages in self._subscriptions:
             messages.fail(error)
@@ -526,7 +527,7 @@ def hub_url(server: object) -> str:
         try:
             address = Address.parse(server)
         except InvalidArgument as error:
-            error.hint = (error.hint or "").replace(SERVER_HINT, HINT)  # a hub is not at the native port
+            error.hint = (error.hint or "").replace(SERVER_HINT, HINT)  # the native port does not serve the hub
             raise
         if address.scheme not in {"http", "https"}:
             raise InvalidArgument.of("server", server, "the address of a server's HTTP port", hint=HINT)
@@ -540,7 +541,7 @@ def hub_url(server: object) -> str:
     if parts is None or not is_whole:
         raise InvalidArgument.of("server", server, "the address of a hub", hint=HINT)
     if parts.username is not None or parts.query or parts.fragment:
-        # What stands there may be a secret: it is not repeated.
+        # These parts may contain a secret, so the error does not repeat them.
         raise InvalidArgument(
             f"server has more than a host, a port and a path (the host is {parts.hostname!r}), expected the address of a hub",
             hint=f"{HINT}; a token is given as token=…",
@@ -549,7 +550,7 @@ def hub_url(server: object) -> str:
 
 
 def checked_address(address: object, name: str = "address") -> str:
-    """The address of an actor."""
+    """The valid address of an actor. Raises InvalidArgument if it is not one."""
     if not isinstance(address, str) or not is_address(address):
         raise InvalidArgument.of(
             name,

@@ -1,10 +1,10 @@
-"""The way to a hub over one connection after another: requests and their answers, signs of life, coming back.
+"""The link to a hub over successive connections: requests and their answers, heartbeats, reconnection.
 
-    connecting ── hub:connect, hub:register, subscriptions again ──> ready ── lost ──> waiting ──> connecting …
+    connecting ── hub:connect, hub:register, subscriptions ────────> ready ── lost ──> waiting ──> connecting …
                                                                        └── closed for good, or refused ──> failed
 
-A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again,
-with the same id, if asking twice does nothing twice; otherwise the caller gets an error that its outcome is unknown.
+A request waits for a connection until its timeout. If the connection broke before the answer, an idempotent request is sent again
+with the same id; for other requests the caller gets an error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -59,46 +59,46 @@ from penstock.hub.core.messages import (
 from penstock.hub.core.names import HUB
 
 Token = str | Callable[[], str | Awaitable[str]] | None
-"""What a client shows: a text, or what a function gives each time that one is needed."""
+"""The token of a client: a text, or a function that is called each time one is needed."""
 
 log = logging.getLogger("penstock.client")
 
 HEARTBEAT_SECONDS = 25.0
-"""How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
+"""The longest time between two heartbeats: a connection that died without a close is noticed soon after."""
 RENEW_AT = 0.75
-"""After which part of its time a registration is renewed."""
+"""A registration is renewed after this part of its TTL."""
 DISCONNECT_SECONDS = 2.0
 MAX_UNDER_WAY = 256
-"""How many requests of one client may be unanswered; more wait for their turn, here and not in the hub."""
+"""The maximum number of unanswered requests of one client; further ones wait here and not in the hub."""
 
 
 class Follower(Protocol):
-    """The receiver of what comes over a link. Methods that are not coroutines are called in the order of the wire."""
+    """The receiver of messages and events of a link. Methods that are not coroutines are called in the order of arrival."""
 
     def take(self, envelope: Envelope) -> None:
-        """A forwarded message, or news of presence."""
+        """Handle a forwarded message or a change of presence."""
 
     async def settle(self) -> None:
-        """Called between messages; the next one is read when it returns."""
+        """Called after each message; the next one is read when it returns."""
 
     def asked(self) -> None:
-        """Somebody waits for an answer now, so that reading must continue."""
+        """Called when a caller waits for an answer: reading must continue."""
 
     async def greeted(self) -> None:
-        """There is a new connection, for nothing but what is asked now by `ask_now`."""
+        """Called for a new connection. Until it returns, only requests by `ask_now` use the connection."""
 
     def refused(self, pattern: str, error: PenstockError) -> None:
-        """The hub has ended a subscription by its own will."""
+        """The hub has ended a subscription without a request."""
 
     def broke(self) -> None:
-        """The connection is gone; another may come."""
+        """The connection is lost; there may be another one."""
 
     def failed(self, error: PenstockError) -> None:
-        """There will be no other."""
+        """There will be no further connection."""
 
 
 class HubLink:
-    """Made by a HubClient, for itself."""
+    """The link of one HubClient, which creates it."""
 
     def __init__(
         self,
@@ -115,13 +115,13 @@ class HubLink:
         on_connection: Callable[[ConnectionNews], object] | None,
     ) -> None:
         self._urls = deque(urls)
-        """The WebSockets of the nodes of a cluster, or of one server; the one to try first in front."""
+        """The URLs of the nodes of a cluster, or of one server, in the order to try them."""
         self.url = ", ".join(urls)
-        """For people."""
+        """All URLs, for logs and errors."""
         self.address = address or f"@(penstock/{secrets.token_hex(8)})"
-        """Who the client is: what it says, what its token says, or a name that was made up."""
+        """The address of the client: the one it was given, the one in its token, or a random one."""
         self.error: PenstockError | None = None
-        """Why there is no connection any more, and will be none."""
+        """Why the link has ended for good; None while it has not."""
         self._follower = follower
         self._token = token
         self._is_made_up = address is None
@@ -135,9 +135,9 @@ class HubLink:
         self._socket: HubSocket | None = None
         self._ready = asyncio.Event()
         self._max_bytes: int | None = None
-        """How large a request may be, once the hub has said so."""
+        """The maximum size of a request, once the hub has announced it."""
         self._session_id: str | None = None
-        """What the next connection continues: the hub recognises a publish that is sent again in the same session only."""
+        """The session that the next connection resumes: the hub recognises repeated publishes only within a session."""
         self._problem = "not connected yet"
         self._was_ready = False
         self._is_closing = False
@@ -145,19 +145,19 @@ class HubLink:
         self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
         self._pacing = RequestPacing()
         self.questions = 0
-        """How many calls wait for an answer."""
+        """The number of calls that wait for an answer."""
         self._life: asyncio.Task[None] | None = None
         self._end: asyncio.Task[None] | None = None
-        """What closes the last connection."""
+        """The task that closes the last connection."""
         self._ready_at: int | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a connection that requests may go over."""
+        """Whether there is a connection for requests."""
         return self._ready.is_set()
 
     async def start(self) -> None:
-        """Connect; what goes wrong with the first connection is raised."""
+        """Connect. Errors of the first connection are raised."""
         if self.error is not None or self._life is not None:
             raise FailedPrecondition("the client was opened before", hint="make another HubClient")
         self._life = asyncio.create_task(self._live(), name=f"hub {self.address}")
@@ -165,7 +165,7 @@ class HubLink:
         try:
             await asyncio.wait({self._life, ready}, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
-            await self.close()  # nobody else will: `async with` leaves only what it has entered
+            await self.close()  # `async with` does not call `__aexit__` if `__aenter__` fails
             raise
         finally:
             ready.cancel()
@@ -174,14 +174,14 @@ class HubLink:
             raise self.error
 
     def check(self) -> None:
-        """Raise when there will be no connection."""
+        """Raise an error if there will be no connection."""
         if self.error is not None:
             raise self.error
         if self._life is None:
             raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
 
     async def close(self) -> None:
-        """Say goodbye, and end. Safe twice."""
+        """Disconnect, and end the link. Safe to call twice."""
         if self._life is None:
             return
         life, self._life = self._life, None
@@ -191,7 +191,7 @@ class HubLink:
                 with suppress(PenstockError, TimeoutError):
                     async with asyncio.timeout(DISCONNECT_SECONDS):
                         await self.ask_now(Disconnect("client_requested"), DisconnectAck)
-        finally:  # also when whoever closes it has no time to say goodbye
+        finally:  # also if the caller is cancelled during the disconnect
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
             if self._end is not None:
@@ -202,7 +202,7 @@ class HubLink:
         if not callable(self._token):
             self._token = token
 
-    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(
         self,
@@ -213,7 +213,7 @@ class HubLink:
         on_reply: Callable[[R], None] | None = None,
         ttl: float | None = None,
     ) -> R:
-        """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
+        """The hub's answer, over several connections if needed within the timeout. Raises PenstockError if there is none."""
         self.check()
         message_id, asked_at = _new_id(), None
         try:
@@ -245,7 +245,7 @@ class HubLink:
             raise ServerUnreachable(self.url, f"no answer to {name} for {(monotonic() - asked_at) / SECOND:.2f} s") from None
 
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
-        """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
+        """The hub's answer on the current connection, even if it is not ready yet. Raises TimeoutError if there is none."""
         message_id, socket = _new_id(), self._socket
         async with asyncio.timeout(self._timeout):
             while True:
@@ -260,12 +260,12 @@ class HubLink:
         self._pacing.refused(monotonic(), round(error.retry_after * SECOND), round(error.gap * SECOND))
 
     async def tell(self, command: Command) -> None:
-        """Say something, and do not wait for the answer. What cannot be said now is not said."""
+        """Send a command without waiting for the answer. Without a connection it is dropped."""
         if self._socket is not None:
             await self._socket.send(self._text(command, _new_id(), None))
 
     async def _exchange(self, message_id: str, request: Request[R], socket: HubSocket | None) -> R:
-        self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
+        self._waiting[message_id] = request  # type: ignore[assignment]  # each request decodes its own reply type
         try:
             if socket is not None:
                 await self._send(request, socket)
@@ -274,7 +274,7 @@ class HubLink:
             self._waiting.pop(message_id, None)
 
     async def _send(self, request: Request[R], socket: HubSocket) -> None:
-        # The hub could not even say which request it was that it did not read.
+        # The hub could not name the request in its error, because it would not parse it.
         size = len(request.text.encode())
         if self._max_bytes is not None and size > self._max_bytes:
             request.fail(
@@ -288,7 +288,7 @@ class HubLink:
         await socket.send(request.text)
 
     def _text(self, command: Command, message_id: str, ttl: float | None) -> str:
-        # Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree.
+        # Without a timestamp the TTL counts from when the hub receives it, so different clocks do not matter.
         envelope = {"type": NAMES[type(command)], "id": message_id, "from": self.address, "to": HUB, "pattern": "ask"}
         span = {} if ttl is None else {"ttl": ttl * 1000}
         try:
@@ -298,7 +298,7 @@ class HubLink:
                 f"{envelope['type']} cannot be written as JSON: {error}", hint="give it texts, numbers, lists and dicts alone"
             ) from None
 
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── connection ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _live(self) -> None:
         returning = ReconnectDelays()
@@ -313,7 +313,7 @@ class HubLink:
                     self._fail(error)
                     return
                 self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
-            except Exception as error:  # the top of the link: waiting callers must get the error
+            except Exception as error:  # top level of the link: waiting callers must get the error
                 log.exception("the link to the hub at %s failed", self.url)
                 hint = "its log shows where; make another HubClient, and report it"
                 self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}", hint=hint))
@@ -324,7 +324,7 @@ class HubLink:
             await asyncio.sleep(wait / SECOND)
 
     async def _connect(self) -> str:
-        """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
+        """Run one connection; returns why it ended, or raises an error if there must be no further one."""
         token = await token_of(self._token, self._timeout)
         try:
             socket = self._socket = await self._open_socket()
@@ -337,7 +337,7 @@ class HubLink:
         finally:
             was_greeted = self.is_ready
             self._ready.clear()
-            # A task of its own: who closes the client in this very moment must not leave half of it undone.
+            # A separate task: if the client is closed at this moment, the clean-up must still be completed.
             self._end = asyncio.create_task(self._finish(socket, reading, keeping))
             await asyncio.shield(self._end)
         closed, kept = await asyncio.gather(reading, keeping, return_exceptions=True)
@@ -350,7 +350,7 @@ class HubLink:
                 raise failure
         assert isinstance(closed, Closed), "one of the two has ended"
         close = close_of(closed.code, closed.reason)
-        # Who can make another token comes back with it.
+        # A client with a token function reconnects with a new token.
         if not (close is close_codes.UNAUTHORIZED and was_greeted and callable(self._token)):
             error = final_error(close, self.address)
             if error is not None:
@@ -358,7 +358,7 @@ class HubLink:
         return close.meaning.partition(";")[0] if close is not None else closed.reason or "the server closed the connection"
 
     async def _open_socket(self) -> HubSocket:
-        """Connect to the first of the servers that takes a connection; if none does, the error of the last."""
+        """Connect to the first server that accepts a connection. If none does, raise the error of the last."""
         for _ in range(len(self._urls) - 1):
             with suppress(TimeoutError, Unavailable):
                 return await HubSocket.connect(self._urls[0], tls=self._tls, seconds=self._timeout / len(self._urls))
@@ -385,10 +385,10 @@ class HubLink:
                 return Closed(None, "the peer is not a hub: it sent an unreadable message")
             request = self._waiting.get(envelope.correlation_id or "")
             if self._is_token_over(envelope, request):
-                self._ready.clear()  # what is asked from now on goes over the next connection, which has another token
+                self._ready.clear()  # further requests use the next connection, which has another token
                 is_over = True
                 if request is not None:
-                    request.is_sent = False  # and so does this: the hub has done nothing
+                    request.is_sent = False  # this one is sent again there: the hub has not executed it
             elif request is not None:
                 request.take(envelope)
             elif envelope.type == "hub:unregistered":
@@ -400,12 +400,12 @@ class HubLink:
                 self._is_reading_held = True
                 try:
                     await self._follower.settle()
-                finally:  # the next connection has to be heard of, whatever became of this one
+                finally:  # heartbeats of the next connection must be checked, even after an error
                     self._is_reading_held = False
         return Closed(None, "the token ran out")
 
     async def _keep(self, token: str | None) -> str:
-        """Be greeted, then stay registered and ask for signs of life; returns why that did not continue."""
+        """Connect and register, then renew the registration and send heartbeats; returns why it ended."""
         try:
             connected, registered = await self._greet(token)
         except TimeoutError:
@@ -415,7 +415,7 @@ class HubLink:
         except TimeoutError:
             return f"nothing came from the hub for {self._timeout:g} s"
         except PenstockError as error:
-            return str(error)  # a registration that ran out, say: it is renewed on the next connection
+            return str(error)  # for example an expired registration: it is renewed on the next connection
 
     async def _greet(self, token: str | None) -> tuple[Connected, Registered]:
         connected = await self.ask_now(Connect(jwt=token, resume=self._session_id), Connected)
@@ -446,7 +446,7 @@ class HubLink:
             try:
                 await self.ask_now(Heartbeat(), HeartbeatAck)
             except TimeoutError:
-                if not self._is_reading_held:  # what is not read cannot be answered
+                if not self._is_reading_held:  # without reading, no answer can be received
                     raise
 
     async def _send_again(self) -> None:
@@ -469,17 +469,17 @@ class HubLink:
             self._follower.failed(error)
 
     def _is_token_over(self, envelope: Envelope, request: Request[Reply] | None) -> bool:
-        """Whether the hub refuses for a token that has run out, and there is a way to another."""
+        """Whether the hub refuses a request because the token has expired, and the client can get another one."""
         if envelope.type != "hub:error" or not self._ready_at or not callable(self._token):
             return False
         if request is not None and isinstance(request.command, RefreshToken):
-            return False  # that is about the new one
+            return False  # the error is about the new token
         with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(envelope.payload, type=Error).details.get("reason") == EXPIRED
         return False
 
     def _handle_notice(self, envelope: Envelope) -> None:
-        """What the hub says without having been asked."""
+        """Handle a message that the hub sent without a request."""
         with suppress(msgspec.MsgspecError):
             if envelope.type == "hub:error":
                 said = msgspec.json.decode(envelope.payload, type=Error)
@@ -498,7 +498,7 @@ class HubLink:
         if self._on_connection is not None:
             try:
                 self._on_connection(news)
-            except Exception:  # a listener must not end what it listens to
+            except Exception:  # an error of a listener must not end the link
                 log.exception("on_connection failed")
 
 
@@ -507,7 +507,7 @@ def _new_id() -> str:
 
 
 async def token_of(token: Token, seconds: float) -> str | None:
-    """The token to show now; Unavailable when the function that gives it fails or takes too long."""
+    """The current token. Raises Unavailable if the token function fails or takes too long."""
     if not callable(token):
         return token
     deadline = asyncio.timeout(seconds)
@@ -521,7 +521,7 @@ async def token_of(token: Token, seconds: float) -> str | None:
                 f"the function that gives the token took longer than {seconds:g} s",
                 hint="let it answer sooner, or raise the client's timeout",
             ) from None
-        # What it says may hold the token; it stands in the chain for whoever debugs.
+        # The text of the error may contain the token; for debugging it is in the exception chain.
         raise Unavailable(
             f"the function that gives the token failed: {type(error).__name__}", hint="see the error before this one"
         ) from error

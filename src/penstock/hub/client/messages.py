@@ -1,10 +1,10 @@
-"""What comes from a hub: messages, answers in plain values, and `HubMessages`: what one subscription has received.
+"""Messages and answers of a hub as plain values, and `HubMessages`, which has the received messages of one subscription.
 
-If nobody takes them: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to continue
-(hub:resume) when half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each
-message it takes. Those that were on their way are taken in; beyond four times the limit nothing is read from the socket at all,
-unless a call waits for an answer that may lie behind them. In all cases what waits piles up at the hub, which cuts off a reader
-that is too slow; the client comes back, and is brought what it missed or told of a gap.
+Backpressure: when `max_waiting` messages wait, the client asks the hub to pause (hub:pause), and to continue (hub:resume) when
+half of them are taken. Answers to requests still arrive meanwhile, so a reader may publish and ack for each message it takes.
+Messages that were already sent are still accepted. At four times the limit, nothing is read from the socket, unless a call waits
+for an answer that may be behind the messages. In all cases the messages pile up at the hub, which disconnects a reader that is
+too slow. The client then reconnects, and gets the missed messages or a gap.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ log = logging.getLogger("penstock.client")
 
 MAX_WAITING = 1_000
 HARD_LIMIT = 4
-"""Times `max_waiting`: when nothing is read any more."""
+"""Reading stops at this many times `max_waiting`."""
 MAX_HELD = 10_000
-"""How many messages of a durable subscription are kept until they are acked, far more than a hub has out at a time."""
+"""How many messages of a durable subscription are kept until they are acked: more than a hub delivers without an ack."""
 
 T = TypeVar("T")
 
 Key = tuple[str, Position | None]
-"""What distinguishes a message from all others. Its id alone does not: those who publish choose it, and may choose one again."""
+"""Identifies a message. Its id alone is not enough: publishers choose ids, and may use one again."""
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """What a hub says beside a forwarded message."""
+    """The metadata that a hub adds to a forwarded message."""
 
     topic: str | None = None
     offset: int | None = None
@@ -52,7 +52,7 @@ class Metadata(msgspec.Struct, rename="camel"):
 
     @property
     def position(self) -> Position | None:
-        """Where the message is."""
+        """The position of the message in its topic; None if it has none."""
         return None if self.epoch is None or self.offset is None else Position(self.epoch, self.offset)
 
     @property
@@ -65,7 +65,7 @@ _metadata = msgspec.json.Decoder(Metadata | None).decode
 
 
 def metadata_of(envelope: Envelope) -> Metadata:
-    """What the hub says beside a forwarded message; nothing, when it cannot be read."""
+    """The metadata of a forwarded message; empty if it cannot be read."""
     try:
         return _metadata(envelope.metadata) or Metadata()
     except msgspec.ValidationError:
@@ -78,19 +78,19 @@ class HubMessage:
 
     type: str
     sender: str
-    """The address of the actor that sent it. The hub vouches for it."""
+    """The address of the actor that sent it. The hub sets it, so it can be trusted."""
     topic: str | None
-    """None of a direct message or a broadcast."""
-    data: Any  # JSON that somebody else wrote
-    """What was sent: any JSON value."""
+    """None for a direct message or a broadcast."""
+    data: Any  # any JSON value, from another client
+    """The data: any JSON value."""
     position: Position | None
-    """Where it is in its topic; pass it as `since` to continue behind it."""
+    """Its position in the topic; pass it as `since` to continue after it."""
     id: str
     sent_at: datetime | None
     gap: Gap | None
     """Set when messages may be missing just before this one."""
     raw: bytes = field(repr=False)
-    """The data as JSON, as it came."""
+    """The data as the received JSON text."""
     _ack: Callable[[HubMessage], Awaitable[None]] = field(repr=False)
 
     @property
@@ -99,11 +99,11 @@ class HubMessage:
         return self.id, self.position
 
     async def ack(self) -> None:
-        """Tell the hub that a message of a durable subscription is done, so that it is not redelivered."""
+        """Acknowledge a message of a durable subscription, so that it is not redelivered."""
         await self._ack(self)
 
     def decode(self, kind: builtins.type[T]) -> T:
-        """The data as a type of yours: a dataclass, a msgspec Struct, `list[int]` …; InvalidArgument when it does not fit."""
+        """The data as a given type: a dataclass, a msgspec Struct, `list[int]` …. Raises InvalidArgument if it does not fit."""
         try:
             return msgspec.json.decode(self.raw, type=kind)
         except msgspec.ValidationError as error:
@@ -115,7 +115,7 @@ class HubMessage:
     def of(
         cls, envelope: Envelope, metadata: Metadata, gap: Gap | None, ack: Callable[[HubMessage], Awaitable[None]]
     ) -> HubMessage:
-        """A forwarded message as it came."""
+        """Create the message from its envelope."""
         raw = bytes(envelope.payload)
         return cls(
             type=envelope.type,
@@ -133,18 +133,18 @@ class HubMessage:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a publish."""
+    """The result of a publish."""
 
     topic: str
     subscriber_count: int
-    """To how many subscribers it was sent."""
+    """The number of subscribers that it was sent to."""
     message_id: str
     position: Position | None
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Who subscribes to a topic: `list` of all, or `join` and `leave` of one."""
+    """Subscribers of a topic: `event` is `list` for all, or `join` or `leave` for one."""
 
     topic: str
     event: str
@@ -153,7 +153,7 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class HubActor:
-    """Somebody who is registered at a hub."""
+    """A registered actor."""
 
     address: str
     capabilities: tuple[str, ...]
@@ -163,7 +163,7 @@ class HubActor:
 
 @dataclass(frozen=True, slots=True)
 class HubTopic:
-    """A topic, or a pattern, and how many subscribe to it by that very name."""
+    """A topic or pattern, and the number of subscribers of exactly this name."""
 
     name: str
     subscriber_count: int
@@ -171,13 +171,13 @@ class HubTopic:
 
 @dataclass(frozen=True, slots=True)
 class HubTopicInfo:
-    """What is known of a topic."""
+    """Information about a topic."""
 
     name: str
     subscriber_count: int
-    """Whom a message to it would reach."""
+    """The number of subscribers that a message to it would reach."""
     exact_count: int
-    """How many of them subscribe to it by that very name."""
+    """The number of subscribers of exactly this name."""
     has_history: bool
     position: Position | None
     bound_to: str | None
@@ -186,34 +186,34 @@ class HubTopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNews:
-    """A connection stands, or was lost and will be tried again."""
+    """A connection was established, or was lost and will be retried."""
 
     is_connected: bool
     problem: str = ""
     """Why it was lost."""
     retry_in: float | None = None
-    """In how many seconds it is tried again."""
+    """Seconds until the next attempt."""
 
 
 def instant(milliseconds: float) -> datetime:
-    """An instant of the wire."""
+    """A time of the protocol as a datetime."""
     return to_datetime(round(milliseconds * 1000))
 
 
 class SubscriptionOwner(Protocol):
-    """The client, as its subscriptions know it."""
+    """The interface of the client for its subscriptions."""
 
     async def attach(self, messages: HubMessages) -> None:
-        """Begin to receive."""
+        """Start to receive messages."""
 
     async def detach(self, messages: HubMessages) -> None:
-        """Receive no more."""
+        """Stop receiving messages."""
 
     async def ack(self, *messages: HubMessage) -> None:
-        """Messages of durable subscriptions are done."""
+        """Acknowledge messages of durable subscriptions."""
 
     async def taken(self) -> None:
-        """A message was taken: there may be room again."""
+        """Called when a message was taken: there may be room again."""
 
 
 class HubMessages:
@@ -234,11 +234,11 @@ class HubMessages:
         if max_waiting < 1:
             raise InvalidArgument.of("max_waiting", max_waiting, "1 or more")
         self.pattern = pattern
-        """None of direct messages."""
+        """None for direct messages."""
         self.durable = durable
         self.wants_presence = presence
         self.present: frozenset[str] = frozenset()
-        """The addresses of those who subscribe to this topic too, if it was asked for with `presence=True`."""
+        """The addresses of all subscribers of this topic, with `presence=True`."""
         self.max_waiting = max_waiting
         self.progress = SubscriptionProgress(pattern or "", since)
         self.confirmed = asyncio.Event()
@@ -249,31 +249,31 @@ class HubMessages:
         self._on_presence = on_presence
         self._waiting: deque[HubMessage] = deque()
         self._unread: set[Key] = set()
-        """Which messages of a durable subscription wait, and may be sent again while they do."""
+        """The waiting messages of a durable subscription, which may be redelivered meanwhile."""
         self._held: dict[Key, HubMessage] = {}
-        """What came of a durable subscription over this connection and is not acked. The hub does not send it again here."""
+        """Unacked messages of a durable subscription on this connection. The hub does not redeliver them on this connection."""
         self._gap: Gap | None = None
         self._place = since
-        """The position of the last message that was taken, or from where on they come."""
+        """The position of the last message that was taken, or the start position."""
         self._arrived = asyncio.Event()
         self._is_open = False
 
     @property
     def position(self) -> Position | None:
-        """How far one has come; pass it as `since` to continue behind it another time. What still waits here lies behind it."""
+        """The position of the last taken message; pass it as `since` to continue later. Waiting messages are after it."""
         return self._place if self._waiting else self.progress.position
 
     @property
     def waiting(self) -> int:
-        """How many messages have come and are not taken yet."""
+        """The number of received messages that are not taken yet."""
         return len(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be read before some are taken. Nobody has to take what is left of a closed one."""
+        """Whether reading should stop until messages are taken. False once closed, since no reader has to take the rest."""
         return self._is_open and len(self._waiting) >= HARD_LIMIT * self.max_waiting
 
-    # ── taking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the application ────────────────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
         if self._is_open or self.confirmed.is_set():
@@ -304,25 +304,25 @@ class HubMessages:
         message = self._waiting.popleft()
         try:
             await self._owner.taken()
-        except BaseException:  # the caller has gone meanwhile: it is for the next one
+        except BaseException:  # the caller was cancelled: keep the message for the next one
             self._waiting.appendleft(message)
             raise
         self._unread.discard(message.key)
         self._place = message.position or self._place
         return message
 
-    async def get(self, timeout: float | None = None) -> HubMessage:  # noqa: ASYNC109  # as every call of this client has one
-        """The next message; TimeoutError when none comes in this many seconds."""
+    async def get(self, timeout: float | None = None) -> HubMessage:  # noqa: ASYNC109  # every call of this client has a timeout
+        """The next message. Raises TimeoutError if there is none within `timeout` seconds."""
         async with asyncio.timeout(timeout):
             try:
                 return await anext(self)
             except StopAsyncIteration:
                 raise FailedPrecondition("the subscription is closed", hint="call hub.subscribe again for another one") from None
 
-    # ── what the client calls ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the client ──────────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, envelope: Envelope, metadata: Metadata) -> None:
-        """A message has come that may be for this subscription."""
+        """Add a message, if it is for this subscription and not a duplicate."""
         if self.durable:
             if not self.progress.is_subscribed or metadata.key in self._unread:
                 return
@@ -334,18 +334,18 @@ class HubMessages:
             if len(self._held) < MAX_HELD:
                 self._held[message.key] = message
             if not self._is_open:
-                return  # its reader has left: it is for the next subscriber
+                return  # its reader has left: the message is kept for the next one
             self._unread.add(message.key)
         self._waiting.append(message)
         self._arrived.set()
 
     def settled(self, keys: Iterable[Key]) -> None:
-        """These were acked."""
+        """Forget messages that were acked."""
         for key in keys:
             self._held.pop(key, None)
 
     def inherit(self, left: HubMessages) -> None:
-        """Begin with what a subscription to the same pattern has received and not acked before it was left."""
+        """Take over the unacked messages of an earlier subscription to the same pattern."""
         for key, message in left._held.items():
             self._held[key] = message
             self._unread.add(key)
@@ -353,12 +353,12 @@ class HubMessages:
         self._arrived.set()
 
     def broke(self) -> None:
-        """The connection is gone: what is not acked is redelivered over the next one."""
+        """The connection is lost: unacked messages are redelivered over the next one."""
         self.progress.broke()
         self._held = {key: message for key, message in self._held.items() if key in self._unread}
 
     def presence_changed(self, news: PresenceNews) -> None:
-        """Who is there has changed."""
+        """The subscribers of the topic have changed."""
         actors = frozenset(news.actors)
         match news.event:
             case "join":
@@ -371,14 +371,14 @@ class HubMessages:
             _call(self._on_presence, Presence(news.topic, news.event, news.actors))
 
     def confirm(self, reply: Subscribed) -> None:
-        """The hub has confirmed it, unless a connection that came meanwhile had it confirmed already."""
+        """Handle a confirmation of the hub, unless a newer connection already has one."""
         if not self.progress.is_subscribed:
             self.subscribed(reply)
 
     def subscribed(self, reply: Subscribed) -> None:
-        """The hub has confirmed it."""
+        """Handle a confirmation of the hub."""
         if reply.durable is True and not self.durable:
-            # It would stop when so much is out that nobody acks, without a word.
+            # Its messages would not be acked, so delivery would stop silently at the limit of unacked messages.
             self.fail(
                 FailedPrecondition(
                     f"{self.pattern!r} is a durable subscription of this address, and is subscribed to without durable",
@@ -391,21 +391,21 @@ class HubMessages:
         if not self.confirmed.is_set():
             self._place = self.progress.position
         self.confirmed.set()
-        if gap is not None and not self.durable:  # what a durable subscription missed was kept for it
+        if gap is not None and not self.durable:  # a durable subscription misses nothing
             self._gap = gap
             log.warning("%s", gap)
             if self._on_gap is not None:
                 _call(self._on_gap, gap)
 
     def fail(self, error: PenstockError) -> None:
-        """Nothing more will come, and this is why: raised after the messages that wait."""
+        """End the subscription with an error, which is raised after the waiting messages."""
         if self._is_open:
             self.error = self.error or error
         self.confirmed.set()
         self._arrived.set()
 
     def close(self) -> None:
-        """Nothing more will come, as was asked for."""
+        """End the subscription; waiting messages can still be taken."""
         self._is_open = False
         self._arrived.set()
 
@@ -413,5 +413,5 @@ class HubMessages:
 def _call(listener: Callable[..., object], value: object) -> None:
     try:
         listener(value)
-    except Exception:  # a listener must not end what it listens to
+    except Exception:  # an error of a listener must not end the subscription
         log.exception("a listener of the hub failed")

@@ -1,4 +1,4 @@
-"""A request to a hub and its answer. A refusal becomes one of the errors that Penstock raises."""
+"""A request to a hub and its answer. A refusal is converted to one of the errors of Penstock."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from penstock.hub.core.messages import (
 
 R = TypeVar("R", bound=Reply)
 NAMES = {kind: name for name, kind in COMMANDS.items()}
-"""What commands are called on the wire."""
+"""The names of commands on the wire."""
 RETRY_SECONDS = 1.0
-"""How long to wait when the hub does not say."""
+"""The wait if the hub does not send one."""
 EXPIRED = "expired_token"
-"""Why the hub refuses everything once a token has run out."""
+"""The reason of the hub for all refusals after a token has expired."""
 
 
 class SlowDown(RateLimited):
-    """The hub asks to slow down, and says how far."""
+    """The hub asks the client to slow down."""
 
     def __init__(self, retry_after: float, gap: float) -> None:
         super().__init__(retry_after)
         self.gap = gap
-        """How many seconds to leave between two requests."""
+        """Seconds to wait between two requests."""
 
 
 def error_of(refusal: Error, command: Command) -> PenstockError:
     text, hint = refusal.message, refusal.resolution or None
     match refusal.code:
         case "unauthorized" | "invalid_token" if refusal.details.get("retryable"):
-            return Unavailable(text, hint=hint)  # it is not the token: the hub cannot look at any now
+            return Unavailable(text, hint=hint)  # the token may be valid: the hub cannot verify tokens now
         case "unauthorized" | "invalid_token":
             return _forbidden(refusal, command)
         case "rate_limited" if "retryAfter" in refusal.details:
@@ -78,7 +78,7 @@ def error_of(refusal: Error, command: Command) -> PenstockError:
 
 def _forbidden(refusal: Error, command: Command) -> PenstockError:
     error = _forbidden_error(refusal, command)
-    error.hint = refusal.resolution or error.hint  # the hub knows which kind of token it wants
+    error.hint = refusal.resolution or error.hint  # the hub knows which kind of token it requires
     return error
 
 
@@ -115,7 +115,7 @@ class ConnectionBroken(Unavailable):
 
 
 class Request(Generic[R]):
-    """A request as it is on the wire, and its answer: it may be sent again, as it is, on the next connection."""
+    """An encoded request and its answer: the same text may be sent again on the next connection."""
 
     __slots__ = ("answer", "command", "is_repeatable", "is_sent", "on_reply", "reply", "text")
 
@@ -131,7 +131,7 @@ class Request(Generic[R]):
         self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
     def take(self, envelope: Envelope) -> None:
-        """Its answer has come. `on_reply` is called here, before the next message is looked at."""
+        """Set the answer. `on_reply` is called here, before the next message is handled."""
         if self.answer.done():
             return
         try:
@@ -156,7 +156,7 @@ class Request(Generic[R]):
         self.answer.set_result(found)
 
     def broke(self) -> bool:
-        """The connection is gone; whether to send it again on the next one."""
+        """The connection is lost; returns whether to send the request again on the next one."""
         if self.is_repeatable or not self.is_sent:
             return True
         name = NAMES[type(self.command)]
@@ -169,6 +169,6 @@ class Request(Generic[R]):
         return False
 
     def fail(self, error: PenstockError) -> None:
-        """It will not be answered. Does nothing when it was."""
+        """Fail with an error, unless it has been answered."""
         if not self.answer.done():
             self.answer.set_exception(error)

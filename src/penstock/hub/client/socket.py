@@ -1,4 +1,4 @@
-"""The WebSocket to a hub. The only module that knows aiohttp's client."""
+"""The WebSocket to a hub. Only this module uses aiohttp's client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MAX_BYTES = 64 * 1024 * 1024
-"""How large a message may be. What a hub forwards is a little larger than what it accepts, which its operator chooses."""
+"""The maximum size of a message. A forwarded message is slightly larger than the hub's own limit, which its operator sets."""
 CLOSE_SECONDS = 2.0
 
 
@@ -29,19 +29,19 @@ class Closed:
 
 
 class HubSocket:
-    """One connection. Make it with `connect`."""
+    """One connection. Create it with `connect`."""
 
     def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._session = session
         self._socket = socket
-        # aiohttp forgets it when it begins to close the connection.
+        # aiohttp drops its reference when it starts to close the connection.
         self._transport = None if socket._conn is None else socket._conn.transport
 
     @classmethod
     async def connect(cls, url: str, *, tls: ssl.SSLContext | None, seconds: float) -> HubSocket:
-        """Connect; PenstockError says why there is no connection, and whether trying again may help."""
+        """Connect. Raises PenstockError with the reason; its `transient` shows whether a retry may help."""
         try:
-            import aiohttp  # noqa: PLC0415  # an extra, and it takes its time to load
+            import aiohttp  # noqa: PLC0415  # an extra, and slow to import
         except ModuleNotFoundError as error:
             raise FailedPrecondition("HubClient needs the library aiohttp", hint=how_to_install("hub")) from error
 
@@ -66,7 +66,7 @@ class HubSocket:
         return cls(session, socket)
 
     async def send(self, text: str) -> None:
-        """Send a message; does nothing when the connection is gone, which its reader is notified of."""
+        """Send a message. Does nothing if the connection is lost; `receive` returns that."""
         with suppress(ConnectionError, RuntimeError):
             await self._socket.send_str(text)
 
@@ -89,12 +89,12 @@ class HubSocket:
                 return Closed(self._socket.close_code, "it broke off")
 
     async def close(self) -> None:
-        """End it cleanly, within a moment. Safe twice."""
+        """Close it cleanly, or abort after a short timeout. Safe to call twice."""
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * CLOSE_SECONDS):
                 await self._socket.close()
         if self._transport is not None:
-            # The WebSocket has ended. aiohttp does not wait for the end of TLS, and the event loop may be closed before it.
+            # The WebSocket has ended. aiohttp does not wait for the TLS shutdown, and the event loop may be closed before that.
             self._transport.abort()
         await self._session.close()
 

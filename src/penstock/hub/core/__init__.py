@@ -1,1 +1,1 @@
-"""The rules of the hub: fed texts, drained of frames. No I/O, no clock, no randomness."""
+"""The rules of the hub: texts go in, frames come out. No I/O, no clock, no randomness."""

@@ -1,6 +1,6 @@
-"""Why the hub ends a connection: a close code, a word for programs, and whether coming back may help.
+"""Why the hub closes a connection: a close code, a machine-readable reason, and whether reconnecting may help.
 
-The codes from 4000 on are the hub's own. A client that reads `may_reconnect` as false would only meet the same end again.
+Codes from 4000 up are specific to the hub. If `may_reconnect` is false, a client that reconnects is closed for the same reason.
 """
 
 from __future__ import annotations
@@ -51,4 +51,4 @@ CLOSES = (
     FLOODING,
     WRONG_VERSION,
 )
-"""All of them, for the documentation and for clients."""
+"""All close codes, for the documentation and for clients."""

@@ -1,4 +1,4 @@
-"""How a session starts, stays alive and ends, how fast its client is sent messages, and how much waits for it."""
+"""How a session starts, stays alive and ends, how delivery to its client is paused, and how much waits for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from penstock.hub.core.session import Session, State
 from penstock.hub.core.state import CommandContext, HubState
 
 VERSIONS = {True: "0", False: "1"}
-"""The major version of the protocol in the original's dialect, and in the specification's."""
+"""The major version of the protocol in the original dialect (True) and in that of the specification (False)."""
 ABILITIES = (
     "registration",
     "messaging",
@@ -43,15 +43,15 @@ ABILITIES = (
     "presence",
     "flow-control",
 )
-"""What the hub announces that it can do."""
+"""The capabilities that the hub announces."""
 TOKEN_GRACE = 30_000_000
-"""How long after its end a token may still be refreshed."""
+"""How long after its expiry a token may still be refreshed, in microseconds."""
 MAX_WHOLE = 1 << 53
-"""Up to here every whole number is one as a float too."""
+"""Up to this value, every integer can be represented as a float."""
 
 
 def begin(state: HubState, session: Session, request: Envelope, now: int) -> None:
-    """Begin without hub:connect, as a client does that knows of topics alone: it becomes an actor by its first message."""
+    """Start a session without hub:connect, for clients that only use topics: the first message registers it as an actor."""
     if request.type != "hub:register":
         join(state, session, request.sender, now)
     session.enter(State.CONNECTED)
@@ -89,7 +89,7 @@ def verified(state: HubState, session: Session, effect: Verify, identity: Identi
         return
     session.identity = identity
     session.enter(State.CONNECTED)
-    session.full_at = 0  # to connect is not counted
+    session.full_at = 0  # connecting does not count against the rate limit
     session.rename(identity.address or effect.claimed or session.name)
     rules = state.rules
     connected = Connected(
@@ -108,7 +108,7 @@ def verified(state: HubState, session: Session, effect: Verify, identity: Identi
 def heartbeat(state: HubState, context: CommandContext[Heartbeat]) -> None:
     sent = context.command.timestamp
     if sent is not None and abs(sent) <= MAX_WHOLE and sent == int(sent):
-        sent = int(sent)  # not every client takes 1.0 for a whole number
+        sent = int(sent)  # not every client accepts 1.0 as an integer
     state.reply(context, HeartbeatAck(sent, context.now // 1000))
 
 
@@ -137,13 +137,13 @@ def _refreshed(state: HubState, session: Session, effect: Verify, identity: Iden
     session.is_warned = False
     for pattern in [one for one in session.subscriptions if not identity.may_subscribe(one)]:
         state.drop(session, pattern, now)
-        state.refuse(session, not_permitted("subscribe to", pattern), now)  # nobody loses a subscription without a word
+        state.refuse(session, not_permitted("subscribe to", pattern), now)  # no subscription ends without notice
     expires = None if identity.expires_at is None else identity.expires_at // 1000
     state.say(session, TokenRefreshed(expires), now, effect.request, RefreshToken(effect.token or ""))
 
 
 def check_token(state: HubState, session: Session, now: int) -> None:
-    """Tell a session whose token has run out, and end it when no other comes."""
+    """Notify a session that its token has expired; close it if the token is not refreshed within the grace period."""
     expires_at = session.identity.expires_at
     if expires_at is None or now < expires_at:
         return
@@ -165,7 +165,7 @@ def token_expired() -> Refusal:
 
 
 def pause(state: HubState, context: CommandContext[Pause]) -> None:
-    """Hold messages back; replies still come."""
+    """Hold messages back; replies are still sent."""
     session = context.session
     if not session.is_paused:
         session.is_paused = True
@@ -198,6 +198,6 @@ def queue_stats(state: HubState, context: CommandContext[QueueStats]) -> None:
 
 
 def metrics(state: HubState, context: CommandContext[Metrics]) -> None:
-    """Say what the hub has done in the minute that runs."""
+    """Reply with the counters of the current minute."""
     now = context.now
     state.reply(context, state.metrics.minute(now))

@@ -1,8 +1,8 @@
-"""The two dialects of the protocol: the specification's, and the one that clients of the original implementation speak.
+"""The two dialects of the protocol: that of the specification, and that of clients of the original implementation.
 
-A dialect reads the payload of a request and writes replies and forwarded messages. Everything between is the specification's. A
-client that connects with `metadata.protocolVersion` gets the original's dialect: its connect message is all metadata, its replies
-carry the whole envelope, some have other names or fields, and two requests have no reply at all.
+A dialect reads the payload of a request and writes replies and forwarded messages. Everything in between follows the
+specification. A client that connects with `metadata.protocolVersion` gets the original dialect: its connect message has all
+fields in the metadata, its replies carry the whole envelope, some have other names or fields, and two requests have no reply.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ encode = msgspec.json.Encoder().encode
 
 
 class Dialect(Protocol):
-    """How one kind of client is spoken to."""
+    """How requests of one kind of client are read, and how replies and messages to it are written."""
 
     has_globs: bool
-    """Whether a pattern of hub:discover is a glob instead of a regular expression."""
+    """Whether the pattern of hub:discover is a glob instead of a regular expression."""
 
     def read(self, request: Envelope) -> Command:
-        """The command of a request whose type is in COMMANDS; msgspec.DecodeError when it is not well-formed."""
+        """The command of a request whose type is in COMMANDS. Raises msgspec.DecodeError if the payload is invalid."""
 
     def write(
         self, reply: Reply, to: str, *, request: Envelope | None, command: Command | None, now: int, make_id: MakeId
     ) -> bytes:
-        """A reply as it is sent; empty when this dialect has no reply of that kind."""
+        """An encoded reply; empty if this dialect has no reply of that kind."""
 
     def parts(self, message: Message, make_id: MakeId) -> Parts:
-        """A forwarded message, to be completed by the recipient as JSON."""
+        """An encoded forwarded message in two parts; the recipient, as JSON, goes between them."""
 
 
 class _Out(msgspec.Struct, omit_defaults=True, rename={"sender": "from", "correlation_id": "correlationId"}):
@@ -55,7 +55,7 @@ class _Out(msgspec.Struct, omit_defaults=True, rename={"sender": "from", "correl
 
 
 class Specified:
-    """The specification's dialect."""
+    """The dialect of the specification."""
 
     has_globs = False
 
@@ -70,7 +70,7 @@ class Specified:
     def write(
         self, reply: Reply, to: str, *, request: Envelope | None, command: Command | None, now: int, make_id: MakeId
     ) -> bytes:
-        """Type, sender, recipient and payload, and to which request it belongs."""
+        """Type, sender, recipient, payload, and the id of the request that it answers."""
         asked = None if request is None else request.message_id
         return encode(_Out(REPLIES[type(reply)], HUB, to, reply, asked, now // 1000))
 
@@ -84,7 +84,7 @@ class Specified:
 
 
 def payload_of(request: Envelope) -> bytes:
-    """The payload of a request; null is an empty one."""
+    """The payload of a request; null counts as an empty object."""
     payload = bytes(request.payload)
     return b"{}" if payload == b"null" else payload
 
@@ -95,7 +95,7 @@ def head_of(message: Message) -> bytes:
 
 
 def metadata_of(message: Message, said: bytes) -> bytes:
-    """The inside of a forwarded message's metadata: what its sender said, what the hub says, and where it is."""
+    """The members of a forwarded message's metadata: those of its sender, those of the hub (`said`), and its position."""
     parts = [said] if message.metadata is None else [message.metadata, said]
     if message.topic is None:
         parts.append(b'"originalMessageId":%b' % encode(message.message_id))
@@ -114,11 +114,11 @@ SPECIFIED = Specified()
 MAX_FOUND = 100
 CONTENT_TYPES = ("application/json",)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE).fullmatch
-"""What clients of this dialect want every id to be. Others may send what they like, and both hear each other."""
+"""Clients of this dialect require every id to be a UUID. Other clients may use any id, and both exchange messages."""
 
 
 class ConnectMetadata(Struct, frozen=True, rename="camel"):
-    """What hub:connect says in this dialect; with no protocolVersion it is the specification's."""
+    """The metadata of hub:connect in this dialect. Without protocolVersion, the client uses the dialect of the specification."""
 
     protocol_version: str | None = None
     auth_token: str | None = None
@@ -156,7 +156,7 @@ class _OriginalOut(Struct, rename={"message_id": "id", "sender": "from", "correl
 
 
 class Original:
-    """The original implementation's dialect."""
+    """The dialect of the original implementation."""
 
     has_globs = True
 
@@ -177,13 +177,13 @@ class Original:
         self, reply: m.Reply, to: str, *, request: m.Envelope | None, command: m.Command | None, now: int, make_id: MakeId
     ) -> bytes:
         if isinstance(reply, m.Unsubscribed) or (isinstance(reply, m.Unregistered) and request is not None):
-            return b""  # it waits for no answer to these
+            return b""  # its clients do not expect a reply to these
         kind, payload, metadata = _translated(reply, command)
         asked = None if request is None else request.message_id
         return encode(_OriginalOut(make_id(), HUB, to, kind, payload, "tell", asked, now // 1000, metadata))
 
     def parts(self, message: Message, make_id: MakeId) -> Parts:
-        """The whole envelope around the data. A message answers to the id of its request, if that is an id in this dialect."""
+        """The whole envelope around the data. The correlation id is the message's id, if that is a valid id in this dialect."""
         said = b'"publication":true,"via":"%b"' if message.topic is not None else b'"forwarded":true,"via":"%b"'
         ttl = b"null" if message.expires_at is None else b"%d" % max((message.expires_at - message.published_at) // 1000, 1)
         return head_of(message), (
@@ -267,7 +267,7 @@ ORIGINAL = Original()
 
 
 def read_connect_metadata(metadata: Raw) -> ConnectMetadata | None:
-    """What hub:connect says beside its payload, or None when that is nothing this dialect knows."""
+    """The metadata of hub:connect; None if it does not have the form of this dialect."""
     try:
         return msgspec.json.decode(metadata, type=ConnectMetadata | None)
     except (msgspec.DecodeError, RecursionError):

@@ -1,16 +1,16 @@
-"""Patterns of addresses for discovery. No pattern can block the server, whoever wrote it.
+"""Patterns of addresses for discovery. No pattern, even a malicious one, can block the server.
 
-The regular expressions are a subset of JavaScript's, without what only backtracking can decide: no backreferences, no lookahead
-or lookbehind. Anything outside the subset is refused and never interpreted as something else, except `*?`, `+?` and the like:
-lazy or not, the same addresses match. Every part knows its size, so a short pattern that stands for a huge one is refused while
-it is parsed.
+The regular expressions are a subset of JavaScript's, without the features that need backtracking: no backreferences, no
+lookahead or lookbehind. Anything outside the subset is refused and never interpreted as something else, except `*?`, `+?` and
+the like: lazy or not, the same addresses match. Every part has a size, so a short pattern that expands to a huge one is refused
+during parsing.
 
-A regular expression becomes an automaton whose states are sets of the pattern's characters: those that the text read so far may
-have ended with. A set is an integer with a bit for each of them. States are created when a text first leads to them and are kept,
-so the second address with the same beginning costs one lookup for each character; nothing is tried twice. A pattern that leads to
-ever new states is refused when its work limit is reached.
+A regular expression is compiled to an automaton whose states are sets of characters of the pattern: those at which the text read
+so far may have ended. A set is an integer with one bit for each character. States are created when a text first reaches them and
+are kept, so the second address with the same prefix costs one lookup for each character; nothing is tried twice. A pattern that
+keeps creating new states is refused when its work limit is reached.
 
-    after ──the set of what may come next──> & those that the next character fits ──> the next state
+    after ──the set of characters that may come next──> & those that fit the next character ──> the next state
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.hub.core.refusal import Refusal
 
 MAX_PATTERN = 256
 MAX_SIZE = 512
-"""Characters of a pattern once its counted repetitions are written out."""
+"""The maximum number of characters of a pattern after its counted repetitions are expanded."""
 MAX_NESTING = 32
 MAX_COUNT = 64
 
@@ -60,7 +60,7 @@ _DIGIT = _ranges("09")
 _WORD = _ranges("09", "AZ", "__", "az")
 _SPACE = _ranges(
     "\t\r", " ", "\u00a0", "\u1680", "\u2000\u200a", "\u2028\u2029", "\u202f", "\u205f", "\u3000", "\ufeff"
-)  # what JavaScript takes for space
+)  # what JavaScript counts as white space
 _ANY = _complement(_ranges("\n", "\r", "\u2028\u2029"))
 _CLASSES = {
     "d": _DIGIT,
@@ -74,7 +74,7 @@ _CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class CharacterSet:
-    """One character of a set."""
+    """Matches one character of a set."""
 
     ranges: Ranges
     size: int = 1
@@ -82,7 +82,7 @@ class CharacterSet:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Nothing, but only at the beginning of the text, or at its end."""
+    """Matches the empty text, but only at the beginning of the text, or at its end."""
 
     is_end: bool
     size: int = 1
@@ -90,7 +90,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One part after the other; without parts, nothing."""
+    """Matches its parts one after the other; without parts, the empty text."""
 
     parts: tuple[Part, ...]
     size: int
@@ -98,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Any one of the parts."""
+    """Matches any one of the parts."""
 
     parts: tuple[Part, ...]
     size: int
@@ -106,7 +106,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part, this many times; `most` is None for any number."""
+    """Matches a part `least` to `most` times; `most` is None for no limit."""
 
     part: Part
     least: int
@@ -118,13 +118,13 @@ Part = CharacterSet | Anchor | Row | Choice | Repeat
 
 
 def parse(pattern: str) -> Part:
-    """What a regular expression is made of, or a refusal that says where it was not understood."""
+    """Parse a regular expression. Raises a Refusal with the position of what is not supported."""
     check_length(pattern)
     return _Reader(pattern).read()
 
 
 def check_length(pattern: str) -> None:
-    """Refuse what is too long to be a pattern, of either kind."""
+    """Refuse a pattern, a regular expression or a glob, that is too long."""
     if len(pattern) > MAX_PATTERN:
         raise Refusal(
             "internal_error",
@@ -135,7 +135,7 @@ def check_length(pattern: str) -> None:
 
 
 class _Reader:
-    """Reads a pattern from left to right, never back."""
+    """Parses a pattern from left to right, without backtracking."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -159,7 +159,7 @@ class _Reader:
         while self._at < len(self._pattern) and self._peek() not in "|)":
             begin = self._at
             parts.append(self._repeated(self._atom(), begin))
-        # Nothing counts as something: `(){64}` is work too.
+        # An empty row has size 1: `(){64}` is work too.
         return parts[0] if len(parts) == 1 else Row(tuple(parts), self._sized(sum(part.size for part in parts) or 1))
 
     def _repeated(self, part: Part, begin: int) -> Part:
@@ -235,7 +235,7 @@ class _Reader:
         self._nesting -= 1
         if not self._take(")"):
             self._refuse("a ( without its )", begin)
-        # An anchor may be repeated in a group, where it is no anchor alone.
+        # An anchor may be repeated in a group, since there it is not a bare anchor.
         return Row((part,), part.size) if isinstance(part, Anchor) else part
 
     def _set(self, begin: int) -> Ranges:
@@ -257,7 +257,7 @@ class _Reader:
         return _complement(tuple(ranges)) if is_negated else tuple(ranges)
 
     def _member(self, begin: int) -> tuple[str | None, Ranges]:
-        """A character of a set, or None and the characters of a class in it."""
+        """A character of a set with its range, or None with the ranges of a class such as digits."""
         at = self._at
         char = self._next()
         if not char:
@@ -303,30 +303,30 @@ class _Reader:
 
 
 MAX_WORK = 100_000
-"""What one search may cost beside lookups, in characters and bits looked at: some 50 ms, and some 3 MB of states."""
+"""The work limit of one search, lookups excluded, in characters and bits examined: about 50 ms, and about 3 MB of states."""
 _STATE_WORK = 8
-"""What a new state costs beside its bits."""
+"""The cost of a new state in addition to its bits."""
 _HEAD = 16
-"""After how many characters to look whether the rest matters: by then the kind of an actor is read, and often decides."""
+"""After this many characters, check whether the rest matters: the kind of the actor has been read, which often decides."""
 
-# Where in a text nothing may match: in its middle, at its beginning, at its end, and in an empty text, which is both.
+# The places where a part may match the empty text: in the middle, at the beginning, at the end, and in an empty text (both).
 _MIDDLE, _BEGIN, _END, _BOTH = 1, 2, 4, 8
 _ANYWHERE = _MIDDLE | _BEGIN | _END | _BOTH
 
 
 def regex_matcher(pattern: str) -> Callable[[str], bool]:
-    """Says of a text whether a regular expression matches anywhere in it, as JavaScript's `RegExp.test` does.
+    """A function that returns whether a regular expression matches anywhere in a text, like JavaScript's `RegExp.test`.
 
-    It may refuse in the middle of a search, with the reason `pattern_too_costly`: what it may cost is for all texts together.
+    It may raise a Refusal during a search, with the reason `pattern_too_costly`: the work limit is for all texts together.
     """
     part = parse(pattern)
     matches, literal = _Automaton(part).matches, _literal(part)
-    # Most addresses that do not match lack the pattern's longest word, which is found out at the speed of C.
+    # Most addresses that do not match lack the pattern's longest literal, which `in` checks at the speed of C.
     return (lambda text: literal in text and matches(text)) if literal else matches
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """Says of a text whether it is, from end to end, what a pattern says; `*` in it stands for anything."""
+    """A function that returns whether a glob matches a whole text; `*` matches any text."""
     check_length(pattern)
     first, *middle = pattern.split("*")
     if not middle:
@@ -337,7 +337,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
         if not (text.startswith(first) and text.endswith(last)):
             return False
         at, stop = len(first), len(text) - len(last)
-        # The first place where a part is found leaves the most for the parts behind it.
+        # The first place where a part is found leaves the most text for the parts after it.
         for part in middle:
             at = text.find(part, at, stop)
             if at < 0:
@@ -350,14 +350,14 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a part of a pattern may begin and end with, as sets of the pattern's characters.
+    """The characters that a part of a pattern may begin and end with, as sets of the pattern's characters.
 
-    An anchor makes it depend on the place: `^` lets a piece continue only at the beginning, where nothing was read before,
-    `$` lets it end only where nothing follows.
+    With an anchor they depend on the place: after `^` a piece can continue only at the beginning of the text, and `$` lets it end
+    only at the end of the text.
     """
 
     empty: int = 0
-    """In which places it matches nothing at all."""
+    """The places where it matches the empty text."""
     first: int = 0
     first_at_begin: int = 0
     last: int = 0
@@ -368,12 +368,12 @@ _NOTHING = _Piece(_ANYWHERE)
 
 
 class _Automaton:
-    """All the pieces put together: what may follow each character of the pattern, and which characters of a text fit it."""
+    """The compiled pattern: which of its characters may follow each one, and which characters of a text fit each one."""
 
     def __init__(self, part: Part) -> None:
         self._follow: list[int] = []
         self._positions: dict[Ranges, int] = {}
-        """Of each set of characters, where in the pattern it stands."""
+        """For each set of characters, its positions in the pattern."""
         whole = self._build(part)
         self._whole = whole
         self._fitting: dict[str, int] = {}
@@ -382,7 +382,7 @@ class _Automaton:
         self._found = _State(self, 0, ends=True, is_settled=True)
         self._start = _State(self, whole.first_at_begin, ends=bool(whole.empty & _BOTH), is_settled=False)
         if whole.empty & (_BEGIN | _END):
-            self._start = self._found  # there is a beginning and an end in every text
+            self._start = self._found  # every text has a beginning and an end
 
     def matches(self, text: str) -> bool:
         state = reduce(_lookup, text[:_HEAD], self._start)
@@ -449,7 +449,7 @@ class _Automaton:
 
     def _row(self, pieces: Iterable[_Piece]) -> _Piece:
         whole = _NOTHING
-        # From the right: each piece then meets what follows once, and `a?a?a?` is no square.
+        # From the right: each piece is then linked once to all that follows, so `a?a?a?` does not take quadratic time.
         for piece in reversed([*pieces]):
             self._link(piece, whole)
             whole = _Piece(
@@ -478,7 +478,7 @@ class _Automaton:
 
 
 class _State(dict[str, "_State"]):
-    """A state of an automaton: where each character leads, as far as it is known."""
+    """A state of an automaton: the next state for each character, as far as it is known."""
 
     __slots__ = ("_automaton", "ends", "is_settled", "reach")
 
@@ -486,11 +486,11 @@ class _State(dict[str, "_State"]):
         super().__init__()
         self._automaton = automaton
         self.reach = reach
-        """Which of the pattern's characters may come next."""
+        """The characters of the pattern that may come next."""
         self.ends = ends
         """Whether a text that ends here matches."""
         self.is_settled = is_settled
-        """Whether the same is true of all texts that continue from here."""
+        """Whether `ends` holds for all continuations of the text too."""
 
     def __missing__(self, char: str) -> _State:
         following = self[char] = self._automaton.step(self, char)
@@ -498,7 +498,7 @@ class _State(dict[str, "_State"]):
 
 
 _lookup: Callable[[_State, str], _State] = dict.__getitem__
-"""Faster than `state[char]`, which has to find out whether the class has a `__getitem__` of its own."""
+"""Faster than `state[char]`, which has to check whether the class has its own `__getitem__`."""
 
 
 def _either(pieces: Iterable[_Piece]) -> _Piece:
@@ -515,7 +515,7 @@ def _either(pieces: Iterable[_Piece]) -> _Piece:
 
 
 def _literal(part: Part) -> str:
-    """The longest text that every match contains, as far as that is easily seen; it may be empty."""
+    """The longest text that every match contains, as far as it is easy to determine; it may be empty."""
     words = [""]
     for inner in part.parts if isinstance(part, Row) else [part]:
         match inner:

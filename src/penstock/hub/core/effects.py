@@ -1,6 +1,6 @@
-"""What the core cannot do by itself, since somebody has to wait for it: it returns an effect, and gets the result later.
+"""Work that the core cannot do itself, because it needs I/O: the core returns an effect and gets the result later.
 
-While an effect is carried out nothing more is read from that session, but for an `Append`, of which many may be under way.
+While an effect runs, nothing more is read from that session. The exception is `Append`: many may run at once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from penstock.hub.core.rules import Binding
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Find out whose token this is; `Hub.verified` or `Hub.unverified` continues. Without a token, None."""
+    """Verify a token, None if there is none; `Hub.verified` or `Hub.unverified` continues."""
 
     request: Envelope
     token: str | None
     claimed: str | None
-    """Who the client says it is, which counts where nobody is asked for a token."""
+    """The address that the client claims; it is used if no token is required."""
     is_refresh: bool = False
 
 
@@ -31,20 +31,20 @@ class Append:
     binding: Binding
     message: Message
     key: Key | None
-    """By which the publish is recognised when it is sent again; None when it has no id."""
+    """Identifies the publish if it is sent again; None if it has no id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Read the messages from `start` up to, not including, `stop`, part by part.
+    """Read the messages from `start` up to, not including, `stop`, in parts.
 
-    `Hub.recovering` gets each part, the first of them None when the messages are not kept any more; then `Hub.recovered`.
+    `Hub.recovering` gets each part; the first is None if the messages are no longer stored. Then `Hub.recovered` is called.
     """
 
     request: Envelope
     binding: Binding
     epoch: str
-    """The log that is meant: the binding has another one when its topic is deleted and created again."""
+    """Identifies the log: if the topic is deleted and created again, its binding has another epoch."""
     pattern: str
     start: int
     stop: int
@@ -52,7 +52,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Begin, or resume, the durable subscription of an actor to a pattern, on these logs.
+    """Start, or resume, the durable subscription of an actor to a pattern, on these logs.
 
     `Hub.retained` or `Hub.unretained` continues.
     """
@@ -65,7 +65,7 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End durable subscriptions of an actor for good; `Hub.released` or `Hub.unreleased` continues."""
+    """Delete durable subscriptions of an actor; `Hub.released` or `Hub.unreleased` continues."""
 
     request: Envelope
     address: str
@@ -74,11 +74,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Messages of durable subscriptions are done; nothing has to be waited for."""
+    """Acknowledge messages of durable subscriptions. The core does not wait for a result."""
 
     address: str
     messages: dict[str, list[Message]]
-    """By the pattern of the subscription that brought them: the very objects that it delivered."""
+    """Messages by the pattern of the subscription that delivered them: exactly the objects that it delivered."""
 
 
 Effect = Verify | Append | Recover | Retain | Release | Settle

@@ -1,7 +1,7 @@
-"""The hub: fed what clients say, drained of what is to be sent to them. One table says which function handles which request.
+"""The hub: it receives the texts of clients and fills the outboxes. One table maps each request to its handler.
 
 text ─> size ─> rate ─> envelope ─> session's state ─> payload ─> handler ─┬─> replies and messages, in outboxes
-                                                                           └─> an effect, for what has to be waited for
+                                                                           └─> an effect, for work that needs I/O
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ SEARCHED: dict[type[Command], Callable[[HubState, CommandContext[Any]], int]] = 
     messages.ListTopics: lambda state, context: (len(state.table) + len(state.durable)) * context.session.identity.pattern_count,
     messages.Presence: lambda state, context: len(state.table.subscribers(context.command.topic)),
 }
-"""How much a request looks through before it is answered."""
+"""The number of entries that a request searches."""
 SEARCHED_FOR_ONE = 500
-"""So much of it costs one permit more of the session's rate: else a few sessions that only ask could keep the hub busy."""
+"""Each such number of searched entries costs one more permit of the rate limit: else a few sessions could keep the hub busy."""
 
 
 class Hub:
@@ -96,7 +96,7 @@ class Hub:
 
     @property
     def dirty(self) -> list[Session]:
-        """Sessions with something to write, or to be closed."""
+        """Sessions with frames to write, or to be closed."""
         return self.state.dirty
 
     def open(self, now: int) -> Session:
@@ -106,7 +106,7 @@ class Hub:
         return session
 
     def closed(self, session: Session, now: int) -> None:
-        """A connection is gone: clean up as after an unregister. Safe to call twice."""
+        """Clean up after a lost or closed connection, as after an unregister. Safe to call twice."""
         if session.state is not State.DISCONNECTED:
             session.enter(State.DISCONNECTED)
             self.state.unregister(session, now)
@@ -116,7 +116,7 @@ class Hub:
             self.metrics.closed[GONE if session.closing is None else session.closing.reason] += 1
 
     def receive(self, session: Session, text: str, now: int) -> Effect | None:
-        """A client said something. Nothing raises: what is wrong is answered."""
+        """Handle a text from a client. It never raises: errors are sent to the client."""
         if not session.is_open:
             return None
         self.metrics.received += 1
@@ -132,7 +132,7 @@ class Hub:
         return None
 
     def reject(self, session: Session, refusal: Refusal, now: int) -> None:
-        """A frame came that cannot even be read. It takes a permit like any other: no flood is for free."""
+        """Refuse a frame that cannot be read. It takes a permit like any other, so that such frames are rate-limited too."""
         if session.is_open:
             self.metrics.received += 1
             session.heard_at = now
@@ -189,7 +189,7 @@ class Hub:
         return HANDLERS[type(command)](self.state, context)
 
     def _begin(self, session: Session, request: Envelope, now: int) -> None:
-        """The first request of a session: hub:connect, or any other where nobody is asked for a token."""
+        """Handle the first request of a session: hub:connect, or any other if no token is required."""
         is_connect = request.type == "hub:connect"
         if not (is_connect or self.rules.anonymous):
             raise Refusal(
@@ -227,7 +227,7 @@ class Hub:
             connection.verified(self.state, session, effect, identity, now)
 
     def unverified(self, session: Session, effect: Verify, refusal: Refusal, now: int) -> None:
-        """Nobody may come in with that token: a session that was not connected yet ends, others keep their old one."""
+        """The token was refused: a session that is not connected yet ends, others keep their old token."""
         if effect.is_refresh:
             code = refusal.code if refusal.retryable else "invalid_token"
             refusal = Refusal(
@@ -239,7 +239,7 @@ class Hub:
             self.state.refuse(session, refusal, now, effect.request)
 
     def disconnect_session(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
-        """A session may not stay: it gets the reason, and ends."""
+        """Send a session the reason, then end it."""
         self.state.refuse(session, refusal, now, request)
         self.state.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
@@ -250,14 +250,14 @@ class Hub:
         publishing.lost(self.state, session, effect, refusal, now)
 
     def recovering(self, session: Session, effect: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
-        """A part of what was missed; as the first, None when not all of it is kept."""
+        """Forward a part of the missed messages. The first part is None if not all of them are stored any more."""
         subscriptions.recovering(self.state, session, effect, part, now, is_first=is_first)
 
     def recovered(self, session: Session, now: int) -> None:
         subscriptions.recovered(self.state, session, now)
 
     def retained(self, session: Session, effect: Retain, now: int) -> bool:
-        """A durable subscription stands; False when the session does not want it any more."""
+        """A durable subscription was started; False if the session does not have it any more."""
         return subscriptions.retained(self.state, session, effect, now)
 
     def unretained(self, session: Session, effect: Retain, refusal: Refusal, now: int) -> None:
@@ -271,26 +271,26 @@ class Hub:
             registration.unregistered(self.state, session, effect.request, effect.address, now)
 
     def unreleased(self, session: Session, effect: Release, refusal: Refusal, now: int) -> None:
-        """Durable subscriptions could not be ended: they continue, and may be ended later."""
+        """Durable subscriptions could not be deleted: they continue, and can be deleted later."""
         self.resume(self.state.made.intersection((effect.address, pattern) for pattern in effect.patterns))
         self.state.refuse(session, refusal, now, effect.request)
 
-    # --- what logs bring ------------------------------------------------------------------------------------------------------
+    # --- messages and events from logs ----------------------------------------------------------------------------------------
 
     def resume(self, durable: Iterable[tuple[str, str]]) -> None:
-        """Know of durable subscriptions that a log has, from earlier runs for one, by address and pattern."""
+        """Add durable subscriptions that exist in a log, for example from earlier runs, by address and pattern."""
         for address, pattern in durable:
             self.state.made.add((address, pattern))
             self.state.durable.add(pattern, address)
 
     def expired(self, address: str, pattern: str) -> None:
-        """A durable subscription has ended that nobody came back for."""
+        """A durable subscription expired because its actor did not return."""
         self.state.made.discard((address, pattern))
-        if (address, pattern) not in self.state.making:  # else somebody comes back this very moment
+        if (address, pattern) not in self.state.making:  # else its actor is returning right now
             self.state.durable.remove(pattern, address)
 
     def forward(self, binding: Binding, batch: Sequence[Message], now: int) -> None:
-        """Send what is new in a log to those who subscribe, in its order."""
+        """Send new messages of a log to its subscribers, in the order of the log."""
         state = self.state
         for message in batch:
             if message.position is not None:
@@ -299,13 +299,16 @@ class Hub:
                 state.passed(message.topic)
             if message.topic is not None and (message.expires_at is None or message.expires_at >= now):
                 if binding is state.everything and message.position is not None:
-                    state.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
+                    state.positions.note(message.topic, message.position)  # nothing else knows the position of such a topic
                 state.forward(message, state.table.match(message.topic), now)
 
     def skipped(self, binding: Binding, now: int) -> None:
-        """Messages left a log before they could be forwarded. Clients that may have missed one reconnect, and get `recovered`."""
+        """Messages were removed from a log before they were forwarded.
+
+        Clients that may have missed one are disconnected; after they reconnect they get `recovered`.
+        """
         if binding is self.state.everything:
-            # It is not known which are gone.
+            # It is unknown which messages are gone.
             self.state.under_way.clear()
             self.state.positions.clear()
         for session in [*self.state.sessions]:
@@ -319,7 +322,7 @@ class Hub:
     # --- time -----------------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: int) -> None:
-        """Do what has become due: registrations, tokens, timeouts, readers that do not read."""
+        """Handle what is due: expired registrations and tokens, timeouts, clients that do not read."""
         state, rules = self.state, self.rules
         state.expire(now)
         for session in [*state.sessions]:
@@ -336,10 +339,10 @@ class Hub:
         self.metrics.turn(now)
 
     def stop(self, now: int) -> None:
-        """Tell everybody that the server stops, and close them."""
+        """Notify all sessions that the server is stopping, and close them."""
         sessions = [*self.state.sessions]
         for session in sessions:
-            self.state.watchers.drop(session)  # who leaves has no use for the news that everybody else leaves
+            self.state.watchers.drop(session)  # a session that leaves need not be notified that the others leave
         for session in sessions:
             self.state.cut(session, closing.STOPPING, now)
 
@@ -359,7 +362,7 @@ def _envelope(text: str) -> Envelope:
 
 
 def _asked(text: str) -> Envelope | None:
-    """The request in a text that was refused before it was read: the client wants to know which of its requests it was."""
+    """The request in a text that was refused before it was parsed, so that the error names the request."""
     try:
         return _envelope(text)
     except Refusal:
@@ -367,7 +370,7 @@ def _asked(text: str) -> Envelope | None:
 
 
 def _invalid_payload(kind: str, error: Exception) -> Refusal:
-    """The words of the specification for the fields it speaks of, others for the rest."""
+    """A refusal with the error texts of the specification for the fields that it covers, and other texts for the rest."""
     problem = _problem(error)
     message, reason = f"the payload of {kind} is not as expected: {problem}", "invalid_payload"
     if isinstance(error, RecursionError):

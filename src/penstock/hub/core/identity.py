@@ -1,4 +1,4 @@
-"""Who a client is and what it may do, and how that is read from a token (JWT) whose signature has been verified.
+"""The identity and permissions of a client, read from a token (JWT) whose signature has been verified.
 
 Times in a token are seconds since 1970, as in RFC 7519. The clocks of issuer and hub may differ by the leeway.
 """
@@ -19,58 +19,59 @@ from penstock.hub.core.refusal import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """An actor as its token describes it."""
+    """The actor and its permissions, as the token describes them."""
 
     address: str | None = None
     """The only address it may register; None for any."""
     publish: tuple[str, ...] | None = None
     """Patterns of the topics it may publish to; None for all."""
     subscribe: tuple[str, ...] | None = None
-    """Patterns that cover what it may subscribe to; None for all."""
+    """Patterns that cover the topics and patterns it may subscribe to; None for all."""
     expires_at: int | None = None
 
     @property
     def pattern_count(self) -> int:
-        """How many patterns a topic is held against to know whether it may be subscribed to; 1 when none is."""
+        """The number of patterns that `may_subscribe` compares a topic with; at least 1."""
         return max(len(self.subscribe or ()), 1)
 
     def may_publish(self, topic: str) -> bool:
         return self.publish is None or any(covers(pattern, topic) for pattern in self.publish)
 
     def may_subscribe(self, pattern: str) -> bool:
-        """Whether everything that a topic or pattern covers is within what it may see."""
+        """Whether it may see every topic that a topic or pattern covers."""
         return self.subscribe is None or any(covers(allowed, pattern) for allowed in self.subscribe)
 
     def may_end(self, pattern: str) -> bool:
-        """Whether it may end the durable subscription of an actor as whom it is registered.
+        """Whether it may end a durable subscription of the actor it is registered as.
 
-        Whose token names the actor may. A token that names none lets be anybody, so it ends only what it could have started.
+        With a token that names the actor, it may. A client with a token that names none can register as any actor, so it may only
+        end subscriptions that it could have started.
         """
         return self.address is not None or self.may_subscribe(pattern)
 
     def may_send(self) -> bool:
-        """Whether it may send to other actors: whoever may publish something may."""
+        """Whether it may send to other actors: yes if it may publish to at least one topic."""
         return self.publish is None or bool(self.publish)
 
     def may_broadcast(self) -> bool:
-        """Whether it may send to all actors: patterns say where its messages may go, and that is everywhere."""
+        """Whether it may send to all actors: only if it may publish to every topic."""
         return self.publish is None
 
 
 ANONYMOUS = Identity()
-"""Where nobody is asked for a token."""
+"""The identity of clients if no token is required."""
 
 
 LEEWAY = 30 * SECOND
 """How much the clocks of the issuer and the hub may differ."""
 
 Instant = Annotated[float, Meta(ge=0, le=1e11)]
-"""Up to the year 5138: an instant in milliseconds is refused, and not taken for a token that never expires."""
+"""Up to the year 5138: a time in milliseconds is refused instead of read as a token that never expires."""
 Words = tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...]
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """The claims that count here. Others are passed over."""
+    """The claims that the hub reads. Others are ignored."""
 
     iss: str | None = None
     aud: str | tuple[str, ...] | None = None
@@ -85,12 +86,12 @@ class Claims(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequirements:
-    """What is asked of a token."""
+    """The requirements that a token has to meet."""
 
     issuer: str
     audience: str | None = None
     max_age: int = 24 * 3_600 * SECOND
-    """How long ago it may have been issued, however late it expires."""
+    """The maximum age since it was issued, even if it expires later."""
 
 
 def unauthorized(reason: str, message: str, resolution: str, *, retryable: bool = False, **details: object) -> Refusal:
@@ -98,10 +99,10 @@ def unauthorized(reason: str, message: str, resolution: str, *, retryable: bool 
 
 
 def parse_claims(payload: bytes) -> Claims:
-    """The claims of a token whose signature is right; a refusal when they cannot be read."""
+    """The claims of a token with a verified signature. Raises a Refusal if they cannot be read."""
     try:
         return _decode(payload)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: what is no UTF-8
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: not UTF-8
         why = str(error) if isinstance(error, msgspec.ValidationError) else "they are not a JSON object"
         raise unauthorized(
             "malformed_claims",
@@ -111,7 +112,7 @@ def parse_claims(payload: bytes) -> Claims:
 
 
 def identity_of(claims: Claims, demands: TokenRequirements, now: int) -> Identity:
-    """Whom these claims describe; a refusal when they are not for this hub, or not for this moment."""
+    """The identity in these claims. Raises a Refusal if they are not for this hub, or not valid now."""
     if claims.iss != demands.issuer:
         raise unauthorized(
             "wrong_issuer",
@@ -135,7 +136,7 @@ def identity_of(claims: Claims, demands: TokenRequirements, now: int) -> Identit
 
 
 def _end(claims: Claims, demands: TokenRequirements, now: int) -> int:
-    """Until when the token counts. One that only the leeway lets in counts until the end of that."""
+    """When the token stops being valid. If only the leeway makes it valid now, that is the end of the leeway."""
     expires, issued = _required(claims, "exp"), _required(claims, "iat")
     if now >= expires + LEEWAY:
         raise unauthorized("expired_token", "the token has expired", "bring a new one", expiredAt=expires // 1000)
@@ -178,7 +179,7 @@ def _address(claims: Claims) -> str:
 
 
 def _patterns(claims: Claims, name: str) -> tuple[str, ...] | None:
-    """What may be published or subscribed to: all when the token says nothing, and no more than it says."""
+    """The patterns of a claim; None, for all topics, if the token does not have the claim."""
     patterns: Words | UnsetType = getattr(claims, name)
     if patterns is UNSET:
         return None

@@ -1,8 +1,8 @@
-"""What the hub keeps in memory, bounded: the positions of topics without a log, and the publishes of the last minute.
+"""The bounded memory of the hub: the positions of topics without a log, and the publishes of the last minute.
 
-A topic without a log has a counter. One that was forgotten and is used again gets another epoch, so that nobody mistakes its new
-offsets for the old ones. A publish that is sent again after a broken connection is answered again, but not forwarded again
-(decision 64): it has the same id and the same content, in the same session or in one that resumes it.
+A topic without a log has a counter. If it was forgotten and is used again, it gets another epoch, so that its new offsets are
+not mistaken for the old ones. A publish that is sent again after a broken connection is answered again, but not forwarded again
+(decision 64). It is recognised by the same id and content, in the same session or in one that resumes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.hub.core.messages import Envelope, Position, Published
 
 
 class Positions:
-    """The last position of each topic; the one that was used longest ago is forgotten first."""
+    """The last position of each topic; the least recently used topic is forgotten first."""
 
     __slots__ = ("_epoch", "_known", "_made", "_max")
 
@@ -33,7 +33,7 @@ class Positions:
         return self._known.get(topic)
 
     def last(self, topic: str) -> Position:
-        """The position of the last message; before the first it is -1."""
+        """The position of the last message; the offset is -1 before the first message."""
         found = self._known.get(topic)
         if found is None:
             found = self._begin()
@@ -43,19 +43,19 @@ class Positions:
     def next(self, topic: str) -> Position:
         last = self.last(topic)
         if not last.epoch.startswith(f"{self._epoch}."):
-            last = self._begin()  # the last one has its position from a log, whose numbers continue without this topic
+            last = self._begin()  # the last position is from a log, whose offsets other topics use too
         position = self._known[topic] = Position(last.epoch, last.offset + 1)
         return position
 
     def note(self, topic: str, position: Position) -> None:
-        """The last message has this position, wherever that is from."""
+        """Store the position of the last message, from a counter or a log."""
         self._known[topic] = position
         self._known.move_to_end(topic)
         if len(self._known) > self._max:
             self._known.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all topics: it is not known which of them had one more message."""
+        """Forget all topics, since it is unknown which of them had further messages."""
         self._known.clear()
 
     def _begin(self) -> Position:
@@ -64,20 +64,20 @@ class Positions:
 
 
 Key = tuple[str, str, str, int]
-"""What a repeat has in common: the address of the actor, its session, the id that it gave, and a hash of the content."""
+"""Identifies a repeated publish: the address of the actor, its session, the id of the request, and a hash of the content."""
 
 
 @dataclass(slots=True)
 class RecentPublish:
-    """A publish, and the waiting session as long as there is no answer."""
+    """A publish, and the requests that wait until there is an answer."""
 
     at: int
     answer: Published | None = None
-    waiting: list[tuple[Any, Envelope]] = field(default_factory=list)  # Any: sessions, which know this module's users
+    waiting: list[tuple[Any, Envelope]] = field(default_factory=list)  # Any: sessions; importing them would be circular
 
 
 class RecentPublishes:
-    """The ids of the last publishes, for a while."""
+    """The most recent publishes, for a limited time and up to a limited number."""
 
     __slots__ = ("_heard", "_max", "_span")
 
@@ -90,12 +90,12 @@ class RecentPublishes:
         return len(self._heard)
 
     def find(self, key: Key, now: int) -> RecentPublish | None:
-        """What became of a publish with this key, if it was heard not long ago."""
+        """The recent publish with this key, if there is one."""
         heard = self._heard.get(key)
         return heard if heard is not None and 0 <= now - heard.at < self._span else None
 
     def note(self, key: Key, now: int, answer: Published | None = None) -> RecentPublish:
-        """Remember a publish; the oldest is forgotten for it."""
+        """Remember a publish, and forget the old ones."""
         heard = self._heard[key] = RecentPublish(now, answer)
         self._heard.move_to_end(key)
         for old in self._old(now):
@@ -103,7 +103,7 @@ class RecentPublishes:
         return heard
 
     def forget(self, key: Key) -> RecentPublish | None:
-        """A publish failed: sent again, it is a new one."""
+        """Forget a publish that failed: if it is sent again, it is a new one."""
         return self._heard.pop(key, None)
 
     def _old(self, now: int) -> list[Key]:

@@ -1,4 +1,4 @@
-"""What a hub has done, in numbers: since it started, and in the minute that runs."""
+"""Counters of a hub: since it started, and in the current minute."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from penstock.hub.core.messages import MetricsResponse
 from penstock.hub.core.rules import MINUTE
 
 GONE = "gone"
-"""Why a connection was closed that ended by itself."""
+"""The reason in metrics for connections that the client ended."""
 
 
 class HubMetrics:
-    """Counters that only grow."""
+    """Counters that never decrease."""
 
     __slots__ = ("_since", "_start", "closed", "errors", "opened", "received", "recovered", "sent", "unrecovered")
 
     def __init__(self, now: int) -> None:
         self.received = 0
         self.sent = 0
-        """Messages and replies that were handed to an outbox."""
+        """Messages and replies that were put into an outbox."""
         self.opened = 0
         self.closed: Counter[str] = Counter()
         """By the reason of the close, or `GONE`."""
@@ -31,7 +31,7 @@ class HubMetrics:
         self._since = self._now()
 
     def turn(self, now: int) -> None:
-        """Begin a new minute when the old one is over."""
+        """Start a new minute if the old one is over."""
         if not 0 <= now - self._start < MINUTE:
             self._start, self._since = now, self._now()
 

@@ -13,28 +13,28 @@ from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import MAX_TOPIC
 
 HUB = "@(cloudflare/signal-hub)"
-"""Who the hub is, by specification 002: the sender of its replies, and what forwarded messages came through."""
+"""The address of the hub in specification 002: the sender of replies, and `via` in forwarded messages."""
 EVERYONE = "@(broadcast/all)"
-"""Whom a broadcast is for, where a recipient has to be named."""
+"""The recipient of a broadcast, where one has to be named."""
 MAX_ADDRESS = 256
 
 _ADDRESS = re.compile(r"@\([a-z0-9-]+/[a-z0-9-]+\)").fullmatch
 
 
 def is_address(text: str) -> bool:
-    """Whether this is the canonical address of an actor."""
+    """Whether a text is the canonical address of an actor."""
     return len(text) <= MAX_ADDRESS and _ADDRESS(text) is not None
 
 
 def address_of(kind_and_name: str) -> str:
-    """The address of an actor as a token names it: `browser/client-ui`, or the address itself."""
+    """The address of an actor from its name in a token: `browser/client-ui`, or the address itself."""
     return kind_and_name if kind_and_name.startswith("@(") else f"@({kind_and_name})"
 
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9/_-]{{1,{MAX_TOPIC}}}").fullmatch
 _LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch
 MAX_PATTERN_LEVELS = 10
-"""Of a pattern with wildcards: a message is held against up to twice 2 to this power of places in the table."""
+"""The maximum number of levels of a pattern with wildcards: a message may visit up to 2 * 2**levels places in the table."""
 RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
 
 
@@ -43,7 +43,7 @@ def is_topic(text: object) -> bool:
 
 
 def is_pattern(text: object) -> bool:
-    """Whether this may be subscribed to: a topic, or a pattern with `+` or `#` as whole levels, `#` last."""
+    """Whether a value is valid for a subscription: a topic, or a pattern with `+` or `#` as whole levels, `#` last."""
     if not isinstance(text, str) or not 0 < len(text) <= MAX_TOPIC:
         return False
     levels = text.split("/")
@@ -53,12 +53,12 @@ def is_pattern(text: object) -> bool:
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Whether a pattern covers more than the topic it names."""
+    """Whether a pattern contains `+` or `#`."""
     return "+" in pattern or "#" in pattern
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether a pattern covers a topic, or everything that another pattern covers."""
+    """Whether a pattern covers a topic, or every topic that another pattern covers."""
     wanted, given = pattern.split("/"), other.split("/")
     if given[-1] == "#":
         if wanted[-1] != "#":
@@ -69,7 +69,7 @@ def covers(pattern: str, other: str) -> bool:
         given = given[: len(wanted)]
     if len(wanted) != len(given):
         return False
-    for want, have in zip(wanted, given, strict=True):  # noqa: SIM110  # asked for every publish: half of what `all` takes
+    for want, have in zip(wanted, given, strict=True):  # noqa: SIM110  # called for every publish: takes half the time of `all`
         if want not in ("+", have):
             return False
     return True
@@ -89,7 +89,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def checked_topic(topic: object) -> str:
-    """The topic of a publish, or a refusal in the specification's words."""
+    """The topic of a publish. Raises a Refusal with the error text of the specification if it is invalid."""
     if isinstance(topic, str) and _TOPIC(topic) is not None:
         return topic
     if is_pattern(topic):
@@ -104,7 +104,7 @@ def checked_topic(topic: object) -> str:
 
 
 def checked_pattern(pattern: object) -> str:
-    """The topic or pattern of a subscription, or a refusal in the specification's words."""
+    """The topic or pattern of a subscription. Raises a Refusal with the error text of the specification if it is invalid."""
     if isinstance(pattern, str) and is_pattern(pattern):
         if has_wildcard(pattern) and pattern.count("/") >= MAX_PATTERN_LEVELS:
             raise Refusal(

@@ -33,23 +33,23 @@ MAX_TYPE = 256
 RESERVED = "hub:"
 MAX_METADATA = 8 * 1024
 STAMPED = frozenset({"forwarded", "via", "originalMessageId", "topic", "messageId", "ackId", "offset", "epoch", "publication"})
-"""What the hub says in a forwarded message's metadata, so that no sender can say it."""
+"""Metadata of forwarded messages that only the hub sets; values of senders are dropped."""
 NEVER_SEEN = "Actor not registered with Signal Hub"
 EXPIRED = "Actor registration expired"
 
 
 def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
-    """Forward at once, or ask for a place in the topic's log, from which it is forwarded."""
+    """Forward a message at once, or append it to the log of the topic, from which it is forwarded."""
     session, request, command, now = context.session, context.request, context.command, context.now
     actor = acting(context)
     topic, kind = checked_topic(command.topic), checked_type(command.type)
     if not session.identity.may_publish(topic):
         raise not_permitted("publish to", topic)
     data = checked_data(command.data)
-    given = request.message_id or None  # an empty one names nothing
+    given = request.message_id or None  # an empty id counts as none
     key: Key | None = None
     if given is not None:
-        # Clients number their publishes again with each session, so neither actor nor id marks a repeat.
+        # Clients restart their numbers with each session, so actor and id alone do not identify a repeat.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
         heard = state.seen.find(key, now)
         if heard is not None:
@@ -92,7 +92,7 @@ def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
 
 
 def appended(state: HubState, session: Session, effect: Append, position: Position, now: int) -> None:
-    """A message is safe in its log: say so to whoever sent it, and to whoever sent it again meanwhile."""
+    """A message is stored in its log: confirm it to its sender, and to those that sent it again meanwhile."""
     session.appends -= 1
     message = effect.message
     topic = message.topic or ""
@@ -105,7 +105,7 @@ def appended(state: HubState, session: Session, effect: Append, position: Positi
 
 
 def lost(state: HubState, session: Session, effect: Append, refusal: Refusal, now: int) -> None:
-    """A message did not get into its log; sent again, it is a new one."""
+    """A message could not be stored in its log; if it is sent again, it is a new one."""
     session.appends -= 1
     if effect.binding is state.everything and effect.message.topic is not None:
         state.passed(effect.message.topic)
@@ -119,7 +119,7 @@ def _waiting(state: HubState, session: Session, effect: Append) -> list[tuple[Se
 
 
 def checked_type(kind: object) -> str:
-    """The type that subscribers see, or a refusal in the specification's words."""
+    """The type that subscribers see. Raises a Refusal with the error text of the specification if it is invalid."""
     if not isinstance(kind, str) or not kind:
         raise Refusal(
             "internal_error",
@@ -145,7 +145,7 @@ def checked_type(kind: object) -> str:
 
 
 def checked_data(raw: msgspec.Raw, name: str = "payload.data") -> bytes:
-    """The data as it came, which is well-formed JSON, if every client can read it."""
+    """The unchanged data, which is well-formed JSON. Raises a Refusal if some clients could not read it."""
     data = bytes(raw)
     if is_deeper(data, MAX_DEPTH):
         raise Refusal(
@@ -165,7 +165,7 @@ def checked_data(raw: msgspec.Raw, name: str = "payload.data") -> bytes:
 
 
 def checked_expiry(request: Envelope, now: int) -> int | None:
-    """When a message expires, if it does; one that has expired already is refused."""
+    """When a message expires; None if it does not. Raises a Refusal if it has already expired."""
     if request.ttl is None:
         return None
     sent_at = now if request.timestamp is None else int(request.timestamp * 1000)
@@ -192,7 +192,7 @@ def not_permitted(what: str, topic: str) -> Refusal:
 
 
 def send(state: HubState, context: CommandContext[Send]) -> None:
-    """Hand a message to the connection of one actor."""
+    """Send a message to one actor."""
     request, command, now = context.request, context.command, context.now
     actor = acting(context)
     kind, data = checked_type(command.type), checked_data(command.data)
@@ -232,7 +232,7 @@ def send(state: HubState, context: CommandContext[Send]) -> None:
 
 
 def broadcast(state: HubState, context: CommandContext[Broadcast]) -> None:
-    """Hand a message to the connections of all actors, or of those with a capability."""
+    """Send a message to all actors, or to those with a capability."""
     session, request, command, now = context.session, context.request, context.command, context.now
     actor = acting(context)
     kind, data = checked_type(command.type), checked_data(command.data)
@@ -285,7 +285,7 @@ def _message(
 
 
 def _metadata(request: Envelope) -> dict[str, object]:
-    """What the sender says beside its message."""
+    """The metadata of the sender. Raises a Refusal if it is too large or not an object."""
     raw = bytes(request.metadata)
     if len(raw) > MAX_METADATA:
         raise Refusal(

@@ -1,7 +1,7 @@
-"""What the hub does not do, and how it says so: `hub:error` with a code, a message, a way out, and details.
+"""Requests that the hub refuses: the answer is `hub:error` with a code, a message, a resolution, and details.
 
-The codes are the specification's (a bad topic and a missing type are `internal_error`); what exactly was wrong is the `reason`
-among the details, a stable word for programs.
+The codes are those of the specification (a bad topic and a missing type are `internal_error`). The exact cause is `reason` in the
+details, a stable identifier for programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Code = Literal[
 
 
 class Refusal(Exception):
-    """A request that is answered by `hub:error`. `retryable` says whether the same request may succeed later."""
+    """A request that is answered by `hub:error`. `retryable` means that the same request may succeed later."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which actor is known by which address: registration, renewal, discovery."""
+"""Actors and their addresses: registration, renewal, discovery."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from penstock.hub.core.session import Session
 from penstock.hub.core.state import C, CommandContext, HubState
 
 MAX_CLAIMED = 256
-"""A longer `from` that is nobody's address is not remembered."""
+"""A longer `from` that is not an address is not remembered."""
 
 _REGISTER = "send hub:register with your actorAddress and capabilities first"
 
 
 def register(state: HubState, context: CommandContext[Register]) -> None:
-    """Be an actor. Another session that was this one is notified and closed: the last registration counts."""
+    """Register the session as an actor. An earlier session of this actor is notified and closed: the last registration counts."""
     actor = _enter(state, context.session, context.command, context.now)
     if actor is not None:
         state.reply(context, Registered(actor.address, actor.renewal_token, actor.expires_at // 1000, actor.version))
 
 
 def join(state: HubState, session: Session, claimed: str | None, now: int) -> None:
-    """Be an actor without having asked to be, as long as the connection lasts: by the address that it claims if that is free."""
+    """Register a session without hub:register, until its connection ends: by the claimed address if that is free."""
     is_free = claimed is not None and is_address(claimed) and state.registry.get(claimed, now) is None
     address = claimed if claimed is not None and is_free else f"@(anonymous/{state.make_id()})"
     actor = _enter(state, session, Register(address, ("anonymous",)), now)
@@ -46,12 +46,12 @@ def join(state: HubState, session: Session, claimed: str | None, now: int) -> No
 
 
 def is_lasting(session: Session) -> bool:
-    """Whether it is registered for as long as its connection lasts: its client knows of no renewal, and of no heartbeat."""
+    """Whether the session is registered until its connection ends: its client sends neither renewals nor heartbeats."""
     return session.actor is not None and session.actor.expires_at == NEVER
 
 
 def _enter(state: HubState, session: Session, command: Register, now: int) -> Actor[Session] | None:
-    """The session as an actor; None when it has come to its end meanwhile."""
+    """Register the session as an actor; None if it has ended meanwhile."""
     address = command.actor_address
     allowed = session.identity.address
     if allowed is not None and address != allowed:
@@ -65,9 +65,9 @@ def _enter(state: HubState, session: Session, command: Register, now: int) -> Ac
         raise Refusal(
             "unauthorized", f"{address} is the hub's own address", reason="reserved_address", resolution="choose another address"
         )
-    state.expire(now)  # whose time ran out has no address any more, and takes no room
+    state.expire(now)  # expired actors lose their addresses, and do not count against the limit
     if not session.is_open:
-        return None  # its own time ran out, and it was too full to be notified
+        return None  # its own registration expired, and its outbox was too full for the notification
     if session.actor is not None and session.actor.address != address:
         raise Refusal(
             "internal_error",
@@ -84,7 +84,7 @@ def _enter(state: HubState, session: Session, command: Register, now: int) -> Ac
 
 
 def renew(state: HubState, context: CommandContext[Renew]) -> None:
-    """Last longer. Only the session that is registered may renew, and only itself."""
+    """Renew a registration. A session may only renew its own."""
     command, now = context.command, context.now
     actor = acting(context, "unknown_actor")
     if command.actor_address not in {None, actor.address}:
@@ -99,7 +99,7 @@ def renew(state: HubState, context: CommandContext[Renew]) -> None:
 
 
 def unregister(state: HubState, context: CommandContext[Unregister]) -> Release | None:
-    """Be nobody again. Durable subscriptions end for good, which takes a moment."""
+    """Unregister the actor. Its durable subscriptions are deleted, which needs an effect."""
     session, request, command, now = context.session, context.request, context.command, context.now
     actor = acting(context)
     if command.actor_address not in {None, actor.address}:
@@ -135,7 +135,7 @@ def list_actors(state: HubState, context: CommandContext[ListActors]) -> None:
 
 
 def acting(context: CommandContext[C], code: Code = "unauthorized") -> Actor[Session]:
-    """The actor that a session is, which whoever publishes, subscribes or sends has to be."""
+    """The actor of a session, required to publish, subscribe or send. Raises a Refusal if there is none, or it has expired."""
     actor = context.session.actor
     if actor is None:
         raise Refusal(code, "this session is not registered", reason="not_registered", resolution=_REGISTER)
@@ -145,5 +145,5 @@ def acting(context: CommandContext[C], code: Code = "unauthorized") -> Actor[Ses
 
 
 def registration_expired(code: Code = "unauthorized") -> Refusal:
-    """What an actor gets that was registered when it asked, or should have been."""
+    """The error for a session whose registration has expired."""
     return Refusal(code, "the registration has expired", reason="registration_expired", resolution=_REGISTER)

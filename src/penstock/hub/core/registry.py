@@ -1,7 +1,7 @@
-"""Who is registered by which address, until when: a table of actors with a TTL, a token to renew it, and a way to find others.
+"""A table of registered actors by address, each with a TTL and a token to renew it, and a search for actors.
 
-An actor whose time ran out is not found any more, but stays in the table until `expire` hands it out, so that whoever it was can
-be notified. A registration of a live address takes over: the last one counts.
+An expired actor is not found any more, but stays in the table until `expire` returns it, so that its session can be notified. A
+registration of an address that is in use takes it over: the last one counts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TTL, MIN_TTL, Hu
 MAX_CAPABILITIES = 64
 MAX_CAPABILITY = 128
 MAX_METADATA = 8 * 1024
-"""Bytes of JSON: whoever lists actors is sent the metadata of up to 1,000 of them."""
+"""Bytes of JSON: a reply with a list of actors has the metadata of up to 1,000 of them."""
 
 NEVER = 1 << 62
-"""When a registration runs out that lasts as long as its connection."""
+"""The expiry of a registration that lasts as long as its connection."""
 _MILLISECOND = 1_000
 _SLACK = 64
-"""How many entries of the heap may be outdated however few actors there are."""
+"""The number of entries of the heap that may always be outdated, even if there are few actors."""
 _ABSENT = object()
 _REGISTER_AGAIN = "send hub:register to be known by an address, and renew it before it runs out"
 
@@ -40,7 +40,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True, eq=False)
 class Actor(Generic[S]):
-    """One registration. A renewal changes it; another registration of the same address is another Actor."""
+    """One registration. A renewal changes it; another registration of the same address is a new Actor."""
 
     address: str
     capabilities: tuple[str, ...]
@@ -49,15 +49,15 @@ class Actor(Generic[S]):
     registered_at: int
     expires_at: int
     ttl: int
-    """What a renewal that names no TTL gets again."""
+    """The TTL for renewals that do not name one."""
     version: int
     renewal_token: str = field(repr=False)
     is_anonymous: bool = False
-    """Whether the hub made its address up, so that nobody can come back to it."""
+    """Whether the hub generated its address, so that no client can return to it."""
 
 
 class Registry(Generic[S]):
-    """All actors of a hub. A session is whatever the caller says it is; two are the same if they are the same object."""
+    """All actors of a hub. A session may be any object; sessions are compared by identity."""
 
     __slots__ = ("_actors", "_by_expiry", "_in_order", "_rules")
 
@@ -65,22 +65,22 @@ class Registry(Generic[S]):
         self._rules = rules
         self._actors: dict[str, Actor[S]] = {}
         self._by_expiry: list[tuple[int, str]] = []
-        """A heap. An entry counts only if its actor still runs out at that very instant; the others are passed over."""
+        """A heap. An entry is valid only if its actor still expires at exactly that time; others are ignored."""
         self._in_order: list[str] | None = None
-        """All addresses by name, and some that are gone; None since one came. Never changed: somebody may be walking it."""
+        """All addresses, sorted, and some removed ones; None after an addition. Never changed in place: it may be iterated."""
 
     def __len__(self) -> int:
-        """How many there are, those included that ran out and were not returned by `expire`."""
+        """The number of actors, including expired ones that `expire` has not returned yet."""
         return len(self._actors)
 
     def __contains__(self, address: str) -> bool:
-        """Whether an address is there, one included that ran out and was not returned by `expire`."""
+        """Whether an address is in the table, even if it has expired but `expire` has not returned it yet."""
         return address in self._actors
 
     def register(self, command: Register, session: S, *, token: str, now: int) -> tuple[Actor[S], Actor[S] | None]:
-        """The new actor, and the one it takes the address from if that is of another session, which has to be notified.
+        """The new actor, and the actor of another session that had the address, if there is one. That session has to be notified.
 
-        That one may have run out already; a caller that wants to treat it so calls `expire` before.
+        The earlier actor may have expired already. Callers that handle expired actors differently call `expire` first.
         """
         address = _checked_address(command.actor_address)
         capabilities = _checked_capabilities(command.capabilities)
@@ -108,7 +108,7 @@ class Registry(Generic[S]):
         return actor, earlier if earlier is not None and earlier.session is not session else None
 
     def renew(self, command: Renew, address: str, *, token: str, now: int) -> Actor[S]:
-        """The actor, with another TTL from now on and `token` as what the next renewal needs."""
+        """The actor, with a TTL that starts now, and `token` as the token for the next renewal."""
         actor = self.get(address, now)
         if actor is None:
             raise Refusal(
@@ -130,19 +130,19 @@ class Registry(Generic[S]):
         return actor
 
     def unregister(self, actor: Actor[S]) -> bool:
-        """Remove a registration; False when it was over, and the address is nobody's or another's by now."""
+        """Remove a registration; False if it had already ended, even if another actor has the address now."""
         if self._actors.get(actor.address) is not actor:
             return False
         del self._actors[actor.address]
         return True
 
     def get(self, address: str, now: int) -> Actor[S] | None:
-        """Whoever is registered by this address, unless its time ran out."""
+        """The actor of this address; None if there is none or it has expired."""
         actor = self._actors.get(address)
         return actor if actor is not None and actor.expires_at > now else None
 
     def expire(self, now: int) -> Sequence[Actor[S]]:
-        """Remove those whose time ran out, first who ran out first. Costs what it removes, not what there is."""
+        """Remove and return expired actors, the earliest expiry first. The cost depends on the removed actors, not on all."""
         gone: list[Actor[S]] = []
         heap = self._by_expiry
         while heap and heap[0][0] <= now:
@@ -154,11 +154,11 @@ class Registry(Generic[S]):
         return gone
 
     def discover(self, command: Discover, now: int, *, glob: bool) -> DiscoveryResult:
-        """Those with all of the capabilities, equal metadata, and an address of the pattern: a glob or a regular expression."""
+        """The actors with all of the capabilities, equal metadata, and an address that matches the glob or regular expression."""
         capabilities = _checked_capabilities(command.capabilities)
         metadata = _checked_metadata(command.metadata)
         found = [*self._alive(now)]
-        # One condition after the other, so that each is a plain loop over what the ones before it left.
+        # One condition after the other, so that each is a plain loop over the remaining actors.
         for capability in capabilities:
             found = [actor for actor in found if capability in actor.capabilities]
         for key, value in metadata.items():
@@ -169,7 +169,7 @@ class Registry(Generic[S]):
         return _page(found, command.offset, command.limit)
 
     def with_capability(self, capability: str | None, now: int) -> Iterator[Actor[S]]:
-        """Those that have a capability, or all, by address. The table may change meanwhile: who leaves is not met any more."""
+        """The actors with a capability, or all, by address. The table may change meanwhile; removed actors are then left out."""
         for actor in self._alive(now):
             if capability is None or capability in actor.capabilities:
                 yield actor
@@ -198,8 +198,8 @@ class Registry(Generic[S]):
 
     def _await_expiry(self, actor: Actor[S]) -> None:
         if len(self._by_expiry) >= 2 * len(self._actors) + _SLACK:
-            # Renewals and departures leave outdated entries behind. Now every second entry is one: begin again, which costs each
-            # of them a constant share.
+            # Renewals and departures leave outdated entries. Now at least half of the entries are outdated: rebuild the heap, at
+            # an amortized constant cost for each entry.
             self._by_expiry = [(other.expires_at, other.address) for other in self._actors.values()]
             heapq.heapify(self._by_expiry)
         else:
@@ -285,7 +285,7 @@ def _checked_ttl(ttl: object, default: int) -> int:
 
 
 def _bytes_of(token: str) -> bytes:
-    # compare_digest takes text of ASCII alone, and what a client sends may be anything.
+    # compare_digest only accepts ASCII text, and a client may send any text.
     return token.encode("utf-8", "surrogatepass")
 
 

@@ -29,9 +29,9 @@ Frame = tuple[int, tuple[bytes, ...]]
 
 
 class Outbox:
-    """Frames in the order they came. Says no when it is full; what that means for the connection is the hub's to decide."""
+    """A queue of frames. `push` returns False when it is full; the hub decides what happens to the connection then."""
 
-    # A list, not a deque: most outboxes are empty most of the time, and an empty deque holds ten times as much memory.
+    # A list, not a deque: most outboxes are empty most of the time, and an empty deque takes ten times as much memory.
     __slots__ = ("_frames", "_max_bytes", "_max_messages", "bytes", "stalled_since")
 
     def __init__(self, max_bytes: int, max_messages: int) -> None:
@@ -39,15 +39,15 @@ class Outbox:
         self._max_messages = max_messages
         self._frames: list[Frame] = []
         self.bytes = 0
-        """How much waits, without the headers of frames."""
+        """The bytes that wait, without the headers of frames."""
         self.stalled_since: int | None = None
-        """Since when something waits and nothing was taken; None while nothing waits, and until the next look after a `take`."""
+        """Since when frames wait and none was taken; None if none waits, and after a `take` until the next `is_stalled`."""
 
     def __len__(self) -> int:
         return len(self._frames)
 
     def push(self, length: int, parts: tuple[bytes, ...], now: int) -> bool:
-        """Take a frame in; False when it would be more than may wait. One frame alone may always wait, however large."""
+        """Add a frame; False if the outbox would exceed its limits. A single frame may always wait, even if it is larger."""
         frames = self._frames
         if frames:
             total = self.bytes + length
@@ -61,14 +61,14 @@ class Outbox:
         return True
 
     def extend(self, frames: list[Frame], now: int) -> None:
-        """Take in frames that waited elsewhere, however many they are: to be let go must not be the end of anybody."""
+        """Add frames that were held back, without a limit: releasing them must not close the connection."""
         if frames and not self._frames:
             self.stalled_since = now
         self._frames.extend(frames)
         self.bytes += sum(length for length, _ in frames)
 
     def take(self, room: int) -> list[Frame]:
-        """The first frames, up to `room` bytes: at least one when there is any room at all, since a frame cannot be cut."""
+        """Remove and return the first frames, up to `room` bytes: at least one if there is room, since frames cannot be split."""
         frames = self._frames
         if room <= 0 or not frames:
             return []
@@ -89,7 +89,7 @@ class Outbox:
         return taken
 
     def is_stalled(self, now: int, span: int) -> bool:
-        """Whether nothing was taken for a span though something waits. The first look after a `take` begins the span."""
+        """Whether frames wait and none was taken for `span`. The first call after a `take` starts the span."""
         if not self._frames:
             return False
         if self.stalled_since is None:
@@ -103,7 +103,7 @@ class Outbox:
 
 
 class State(Enum):
-    """Where a session is in its life."""
+    """The state of a session."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -112,15 +112,15 @@ class State(Enum):
 
 
 class Subscription(msgspec.Struct):
-    """What a session subscribes to, by one topic or pattern."""
+    """A subscription of a session to one topic or pattern."""
 
     subscription_id: str
     durable: bool = False
-    """Whether it outlives the connection. What it brings comes from its own log then, not from the table of topics."""
+    """Whether it outlives the connection. Its messages then come from its own log, not from the table of topics."""
 
 
 class Session:
-    """What the hub knows of one connection."""
+    """The state of one connection in the hub."""
 
     __slots__ = (
         "actor",
@@ -152,48 +152,48 @@ class Session:
 
     def __init__(self, session_id: str, rules: HubRules, now: int) -> None:
         self.session_id = session_id
-        """That of the session it continues, if it does. Known to its client alone."""
+        """The id of the session that it continues, if it does. Only its client knows it."""
         self.enter(State.CONNECTING)
         self.dialect: Dialect = SPECIFIED
         self.identity: Identity = ANONYMOUS
         self.actor: Actor[Session] | None = None
         self.claimed: str | None = None
-        """The `from` of a client that began without hub:connect. It may keep sending it, though it may be known by another."""
+        """The `from` of a client that started without hub:connect. It may keep sending it, even if its address is another."""
         self.subscriptions: dict[str, Subscription] = {}
         self.outbox = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
         self.holds = 0
-        """How many reasons there are to hold messages back: a pause, a recovery that runs."""
+        """The number of reasons to hold messages back: a pause, a running recovery."""
         self.held = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
         self.is_paused = False
         self.unacked: dict[str, tuple[str, Message]] = {}
-        """What was delivered and is not acknowledged: by ack id, the pattern of the durable subscription, and the message."""
+        """Unacknowledged messages: by ack id, the pattern of the durable subscription, and the message."""
         self.appends = 0
-        """How many of its publishes are on their way into a log."""
+        """The number of its publishes that are being written to a log."""
         self.closing: Close | None = None
-        """Why the connection is to be closed, once what waits is written."""
+        """Why the connection will be closed, once the waiting frames are written."""
         self.is_dirty = False
         self.is_warned = False
         """Whether it was notified that its token has expired."""
         self.opened_at = self.heard_at = now
         self.full_at = 0
-        """Of the rate limit."""
+        """State of the rate limit."""
         self.refused = 0
-        """How many more messages were refused for their rate than were taken since."""
+        """Messages that the rate limit refused, minus those accepted since."""
         self.sent = 0
         self.rename(f"@(session/{session_id.removeprefix('session-')})")
-        self.peer: Any = None  # the shell's own, which a core must not know
+        self.peer: Any = None  # belongs to the shell, which a core must not import
         """The connection."""
 
     def enter(self, state: State) -> None:
         self.state = state
         self.is_open = state is State.CONNECTING or state is State.CONNECTED
-        """Whether it may still be sent something. Asked for every message, so it is kept."""
+        """Whether frames may still be sent to it. Checked for every message, so it is stored."""
 
     def forget_unacked(self, pattern: str) -> None:
-        """Await no acknowledgement of what a durable subscription has brought: it is over here."""
+        """Expect no acknowledgement of messages of a durable subscription any more: it has ended in this session."""
         self.unacked = {ack_id: found for ack_id, found in self.unacked.items() if found[0] != pattern}
 
     def rename(self, name: str) -> None:
-        """Be addressed by another name: the actor's, or before there is one, the session's."""
+        """Change the recipient name of its frames: the actor's address, or before registration, a name of the session."""
         self.name = name
-        self.quoted = msgspec.json.encode(name)  # ready to be put into a frame
+        self.quoted = msgspec.json.encode(name)  # encoded for use in frames

@@ -1,4 +1,4 @@
-"""The state that all sessions share: what handlers of requests read and change, and the only way to send to a session."""
+"""The state that all sessions share. Handlers of requests read and change it, and send to sessions only through it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ CLOSE_REASONS = {
     close_codes.STOPPING: "the server is stopping; come back in a moment",
     close_codes.UNAUTHORIZED: "the token is not valid any more",
 }
-"""What hub:disconnect carries to a session before the hub closes it."""
+"""The message of hub:disconnect, which a session gets before the hub closes it."""
 
 
 class HubState:
-    """The state of a hub. Handlers read it freely; what concerns several parts of it at once is done by its methods."""
+    """The state of a hub. Handlers read it freely; changes of several parts at once are made by its methods."""
 
     def __init__(
         self,
@@ -60,38 +60,38 @@ class HubState:
         self.version = version
         self.bindings = tuple(bindings)
         self.everything = everything
-        """The log of topics that are not bound and have durable subscriptions."""
+        """The log of topics that have no binding but durable subscriptions."""
         self.sessions: dict[Session, None] = {}
         self.registry: Registry[Session] = Registry(rules)
         self.table: TopicTable[Session] = TopicTable()
-        """Who is sent what is published, as long as the connection lasts."""
+        """The subscriptions that end with their connection."""
         self.durable: TopicTable[str] = TopicTable()
-        """The addresses of durable subscriptions, whether they are connected or not."""
+        """The durable subscriptions by address, connected or not."""
         self.made: set[tuple[str, str]] = set()
-        """Address and pattern of those that a log has. What is asked of it for one actor it does in the order it is asked."""
+        """Address and pattern of durable subscriptions that exist in a log. A log handles the requests for one actor in order."""
         self.making: Counter[tuple[str, str]] = Counter()
-        """How many connections wait for a log to begin or resume one: an actor may be taken over, and try the same again."""
+        """The number of connections that wait for a log to start or resume one: a new connection of the actor may try again."""
         self.under_way: Counter[str] = Counter()
-        """How many messages of a topic are on their way through the log of everything to those who subscribe."""
+        """The number of messages of each topic that were sent to the log of everything and are not forwarded yet."""
         self.watchers: TopicTable[Session] = TopicTable()
-        """The watchers of joins and departures, by the very name."""
+        """The sessions that are notified of joins and departures, by the exact topic or pattern."""
         self.positions = Positions(epoch, rules.max_plain_topics)
         self.seen = RecentPublishes(rules.remember, rules.max_remembered)
         self.metrics = HubMetrics(now)
         self.rested: list[tuple[Session, str]] = []
-        """Durable subscriptions that are not to be delivered to a session any more. Whoever delivers takes and empties it."""
+        """Durable subscriptions whose delivery to a session has to stop. The service reads and clears the list."""
         self.subscribed: list[tuple[str, str]] = []
-        """Address and pattern of new subscriptions, for the log of the server. Whoever writes that takes and empties it."""
+        """Address and pattern of new subscriptions, for the log file of the server. The service reads and clears the list."""
         self.dirty: list[Session] = []
-        """Sessions with something to write, or to be closed. Whoever writes takes the list and empties it."""
+        """Sessions with frames to write, or to be closed. The service reads and clears the list."""
         self._leaving: list[Session] = []
 
-    # --- what topics have -----------------------------------------------------------------------------------------------------
+    # --- logs of topics -------------------------------------------------------------------------------------------------------
 
     def log_of(self, topic: str) -> Binding | None:
-        """The log that a publish to a topic goes into, if it has one.
+        """The log that a publish to a topic is written to; None if the topic has none.
 
-        When its last durable subscription has ended a topic needs none, but must not overtake what is still in there.
+        After its last durable subscription has ended, a topic needs no log, but new messages must not overtake those still in it.
         """
         bound = self.history_of(topic)
         if bound is None and (topic in self.under_way or (len(self.durable) and self.durable.count(topic))):
@@ -99,16 +99,16 @@ class HubState:
         return bound
 
     def passed(self, topic: str) -> None:
-        """A message of a topic is through the log of everything, or did not get into it."""
+        """A message of a topic was forwarded from the log of everything, or could not be stored in it."""
         if self.under_way[topic] > 1:
             self.under_way[topic] -= 1
         else:
-            del self.under_way[topic]  # also where a service wrote it, and nobody had counted it
+            del self.under_way[topic]  # also if a service wrote it, so that it was not counted
 
     def history_of(self, pattern: str) -> Binding | None:
-        """The log that holds everything a topic or pattern covers; None when there is none, or more than one thing to ask.
+        """The log with all messages that a topic or pattern covers; None if there is none, or if several logs would be needed.
 
-        Never the log of everything: that has only what was published while there was a durable subscription.
+        It is never the log of everything, which only has messages published while there was a durable subscription.
         """
         if not has_wildcard(pattern):
             return next((binding for binding in self.bindings if covers(binding.pattern, pattern)), None)
@@ -116,11 +116,11 @@ class HubState:
         return touched[0] if len(touched) == 1 and covers(touched[0].pattern, pattern) else None
 
     def logs_of(self, pattern: str) -> tuple[Binding, ...]:
-        """All logs in which something may be that a topic or pattern covers."""
+        """All logs that may have messages that a topic or pattern covers."""
         touched = [binding for binding in self.bindings if overlaps(binding.pattern, pattern)]
         return (*touched,) if any(covers(one.pattern, pattern) for one in touched) else (*touched, self.everything)
 
-    # --- saying something -----------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------------------------
 
     def say(
         self, session: Session, reply: Reply, now: int, request: Envelope | None = None, command: Command | None = None
@@ -139,7 +139,7 @@ class HubState:
             self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)
 
     def push(self, session: Session, length: int, parts: tuple[bytes, ...], now: int) -> bool:
-        """Put a frame into a session's outbox; one that is full costs the session its connection."""
+        """Put a frame into the outbox of a session. If the outbox is full, the session is closed."""
         if not session.outbox.push(length, parts, now):
             self.cut(session, close_codes.SLOW_READER, now)
             return False
@@ -149,25 +149,25 @@ class HubState:
         return True
 
     def mark(self, session: Session) -> None:
-        """Have somebody look what a session's outbox holds, or why it ends."""
+        """Add a session to `dirty`, so that the service writes its outbox or closes it."""
         if not session.is_dirty:
             session.is_dirty = True
             self.dirty.append(session)
 
     def let_go(self, session: Session, now: int) -> None:
-        """Send what was held back, if nothing holds it any more."""
+        """Send messages that were held back, if there is no reason left to hold them."""
         if session.held and not session.holds:
             session.outbox.extend(session.held.take(session.held.bytes), now)
             self.mark(session)
 
     def forward(self, message: Message, sessions: Iterable[Session], now: int, *, past_holds: bool = False) -> int:
-        """Send a message to sessions, encoded once for each dialect; returns how many could be sent it.
+        """Send a message to sessions, encoded once for each dialect; returns the number of sessions that it was sent to.
 
-        What is held back waits, and counts as sent. This loop is what a fan-out costs, so it calls as little as it can.
+        Messages that are held back count as sent. This loop is the cost of a fan-out, so it makes as few calls as possible.
         """
         encoded: dict[Dialect, tuple[int, Parts]] = {}
         dirty, count = self.dirty, 0
-        for session in [*sessions]:  # one that is full leaves the table meanwhile
+        for session in [*sessions]:  # a session with a full outbox leaves the table meanwhile
             dialect, to = session.dialect, session.quoted
             found = encoded.get(dialect)
             if found is None:
@@ -189,27 +189,27 @@ class HubState:
         self.metrics.sent += count
         return count
 
-    # --- coming to an end -----------------------------------------------------------------------------------------------------
+    # --- ending ---------------------------------------------------------------------------------------------------------------
 
     def cut(self, session: Session, close: Close, now: int) -> None:
-        """End a session for a reason of the hub's own; it is notified where that makes sense."""
+        """End a session for a reason of the hub; it is notified first for the reasons in CLOSE_REASONS."""
         if not session.is_open:
             return
         if close is close_codes.SLOW_READER:
-            session.outbox.clear()  # it did not read what waited, and memory is what this is about
+            session.outbox.clear()  # it does not read, and this frees the memory
         elif close in CLOSE_REASONS:
             self.say(session, Disconnecting(close.reason, CLOSE_REASONS[close]), now)
         self.leave(session, close, now)
 
     def leave(self, session: Session, close: Close, now: int) -> None:
-        """Clean up after a session, and have its connection closed once what waits is written."""
+        """Clean up after a session; its connection is closed once the waiting frames are written."""
         session.enter(State.DISCONNECTING)
         session.closing = close
         session.held.clear()
         self.mark(session)
         self._leaving.append(session)
         if len(self._leaving) == 1:
-            # Those that are notified of a departure may be full and leave too: one after the other, not one inside the other.
+            # A watcher that is notified of a departure may have a full outbox and leave too: use a loop, no recursion.
             try:
                 for one in self._leaving:
                     self.unregister(one, now)
@@ -217,7 +217,7 @@ class HubState:
                 self._leaving.clear()
 
     def unregister(self, session: Session, now: int) -> None:
-        """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Watchers are notified."""
+        """Unregister the actor of a session, end its subscriptions (durable ones are only suspended), and notify watchers."""
         session.unacked.clear()
         for pattern in [*session.subscriptions]:
             self.drop(session, pattern, now)
@@ -229,7 +229,7 @@ class HubState:
         """End one subscription of a session as far as this connection is concerned."""
         subscription = session.subscriptions.pop(pattern, None)
         if subscription is None:
-            return  # those that were notified of another end were full and had to leave, and that has come round to this session
+            return  # already ended: notified sessions had full outboxes and left, and their departure led back to this session
         if subscription.durable:
             self.rested.append((session, pattern))
             session.forget_unacked(pattern)
@@ -239,13 +239,16 @@ class HubState:
         self.announce(pattern, "leave", session, now)
 
     def expire(self, now: int) -> None:
-        """Make actors unknown whose time ran out: their subscriptions end too, and they are notified."""
+        """Unregister expired actors: their subscriptions end too, and they are notified."""
         for actor in self.registry.expire(now):
             self.unregister(actor.session, now)
             self.say(actor.session, Unregistered(actor.address, now // 1000, "expired"), now)
 
     def announce(self, pattern: str, event: str, session: Session, now: int) -> None:
-        """Tell those who watch a topic that an actor has come, which does not watch yet, or gone, which watches no more."""
+        """Notify the watchers of a topic that an actor joined or left.
+
+        An actor that joins is not a watcher yet, and one that leaves is not a watcher any more.
+        """
         if len(self.watchers) and session.actor is not None:
             news = PresenceNews(pattern, event, (session.actor.address,), now // 1000)
             for watcher in [*self.watchers.subscribers(pattern)]:

@@ -36,13 +36,13 @@ from penstock.hub.core.state import CommandContext, HubState
 
 MAX_PREFIX = 256
 MAX_LOOKED_AT = 10_000
-"""How many topics are held against a token to answer one request."""
+"""The maximum number of topics that are checked against a token for one request."""
 MAX_COMPARED = 10 * MAX_LOOKED_AT
-"""And how often a topic is held against one of its patterns: some 100 ms."""
+"""The maximum number of comparisons of a topic with a pattern of the token: about 100 ms."""
 
 
 def subscribe(state: HubState, context: CommandContext[Subscribe]) -> Recover | Retain | None:
-    """Send what is published from now on, and before that what was missed. Subscribing twice is the same as once."""
+    """Subscribe to new messages, after the missed ones if asked. Subscribing twice has the same effect as once."""
     session, request, command, now = context.session, context.request, context.command, context.now
     actor = acting(context)
     pattern = checked_pattern(command.topic)
@@ -69,7 +69,7 @@ def subscribe(state: HubState, context: CommandContext[Subscribe]) -> Recover | 
             state.subscribed.append((actor.address, pattern))
         state.announce(pattern, "join", session, now)
         if not session.is_open:
-            return None  # a notified session was full, and this session was notified that it left, which was full too
+            return None  # a watcher had a full outbox and left, and so did this session when it was notified of that
     if command.presence:
         state.watchers.add(pattern, session)
     if is_durable and not known.durable:
@@ -83,7 +83,7 @@ def subscribe(state: HubState, context: CommandContext[Subscribe]) -> Recover | 
 
 
 def _check_room(state: HubState, session: Session, address: str) -> None:
-    """See that the actor may have one more subscription, those included that rest."""
+    """Raise a Refusal if the actor has the maximum number of subscriptions, including suspended ones."""
     most = state.rules.max_subscriptions
     rested = sum(pattern not in session.subscriptions for pattern in state.durable.patterns_of(address))
     if len(session.subscriptions) + rested >= most:
@@ -97,7 +97,7 @@ def _check_room(state: HubState, session: Session, address: str) -> None:
 
 
 def _check_durable_limit(state: HubState) -> None:
-    """See that there may be one more durable subscription."""
+    """Raise a Refusal if the hub has the maximum number of durable subscriptions."""
     most = state.rules.max_durable
     if state.durable.pairs >= most:
         raise Refusal(
@@ -110,7 +110,7 @@ def _check_durable_limit(state: HubState) -> None:
 
 
 def _standing(state: HubState, session: Session, pattern: str, *, recovered: bool | None = None) -> Subscribed:
-    """That a subscription stands, and where its topic is now."""
+    """The reply for an active subscription, with the current position of its topic."""
     subscription = session.subscriptions[pattern]
     history = state.history_of(pattern)
     position: Position | UnsetType = UNSET
@@ -131,7 +131,7 @@ def _standing(state: HubState, session: Session, pattern: str, *, recovered: boo
 
 
 def _recover(state: HubState, context: CommandContext[Subscribe], pattern: str, since: Position) -> Recover | None:
-    """Find out what was missed since a position: nothing, something that a log has, or nobody knows."""
+    """Determine what was missed since a position: nothing, messages that a log has, or unknown."""
     session, history = context.session, state.history_of(pattern)
     if history is None:
         is_whole = not has_wildcard(pattern) and state.positions.last(pattern) == since
@@ -142,7 +142,7 @@ def _recover(state: HubState, context: CommandContext[Subscribe], pattern: str, 
     if not is_known or start == stop:
         state.reply(context, _standing(state, session, pattern, recovered=is_known))
         return None
-    # What is forwarded from here on waits until what was missed is sent: it comes after that.
+    # Messages forwarded from here on wait until the missed ones are sent.
     session.holds += 1
     return Recover(context.request, history, history.epoch, pattern, start, stop)
 
@@ -150,7 +150,7 @@ def _recover(state: HubState, context: CommandContext[Subscribe], pattern: str, 
 def recovering(
     state: HubState, session: Session, effect: Recover, messages: Sequence[Message] | None, now: int, *, is_first: bool
 ) -> None:
-    """Send a part of what was missed; before the first, say whether there is all of it."""
+    """Send a part of the missed messages; before the first part, reply whether all of them are available."""
     if effect.pattern not in session.subscriptions:
         if is_first:
             state.refuse(session, registration_expired(), now, effect.request)
@@ -168,29 +168,29 @@ def recovering(
 
 
 def recovered(state: HubState, session: Session, now: int) -> None:
-    """All that was missed is sent: continue with what came meanwhile."""
+    """All missed messages are sent: continue with the messages that arrived meanwhile."""
     session.holds -= 1
     state.let_go(session, now)
 
 
 def retained(state: HubState, session: Session, effect: Retain, now: int) -> bool:
-    """A durable subscription stands, and what waits for it comes by `deliver`; False when the session has lost it meanwhile."""
+    """A durable subscription was started; `deliver` then sends its messages. False if the session lost it meanwhile."""
     state.made.add(_tried(state, effect))
     subscription = session.subscriptions.get(effect.pattern)
     if subscription is None:
         state.refuse(session, registration_expired(), now, effect.request)
         return False
     subscription.durable = True
-    state.table.remove(effect.pattern, session)  # it was not durable until now, perhaps
+    state.table.remove(effect.pattern, session)  # it may have been a subscription that was not durable
     state.subscribed.append((effect.address, effect.pattern))
     state.say(session, _standing(state, session, effect.pattern), now, effect.request)
     return True
 
 
 def unretained(state: HubState, session: Session, effect: Retain, refusal: Refusal, now: int) -> None:
-    """A durable subscription could not be made. One that was there before rests; one that was not durable stays so."""
+    """A durable subscription could not be started. An earlier durable one stays suspended; a live one continues as it was."""
     key = _tried(state, effect)
-    if key not in state.made and key not in state.making:  # else another connection of the actor has made it, or still tries
+    if key not in state.made and key not in state.making:  # else another connection has created it, or is still trying
         state.durable.remove(effect.pattern, effect.address)
     if effect.pattern in session.subscriptions and effect.pattern not in state.table.patterns_of(session):
         state.drop(session, effect.pattern, now)
@@ -198,7 +198,7 @@ def unretained(state: HubState, session: Session, effect: Retain, refusal: Refus
 
 
 def _tried(state: HubState, effect: Retain) -> tuple[str, str]:
-    """One connection less waits for a durable subscription."""
+    """Count one connection less that waits for a durable subscription; returns its key."""
     key = (effect.address, effect.pattern)
     state.making[key] -= 1
     if not state.making[key]:
@@ -207,10 +207,10 @@ def _tried(state: HubState, effect: Retain) -> tuple[str, str]:
 
 
 def deliver(state: HubState, session: Session, pattern: str, messages: Sequence[Message], now: int) -> None:
-    """Send messages of a durable subscription, each with an id of its own by which the client has to acknowledge it."""
+    """Send messages of a durable subscription, each with a unique id that the client uses to acknowledge it."""
     for message in messages:
         if pattern in session.subscriptions:
-            ack_id = f"ack-{state.make_id()}"  # no other's: publishers choose the ids of messages, and may choose the same
+            ack_id = f"ack-{state.make_id()}"  # always unique: publishers choose message ids, and may choose the same id
             session.unacked[ack_id] = pattern, message
             state.forward(replace(message, ack_id=ack_id), (session,), now)
 
@@ -237,7 +237,7 @@ def ack(state: HubState, context: CommandContext[Ack]) -> Settle | None:
 
 
 def unsubscribe(state: HubState, context: CommandContext[Unsubscribe]) -> Release | None:
-    """Send no more of a topic. Ending what never began is no error."""
+    """Unsubscribe from a topic. It is not an error if there is no such subscription."""
     session, request, command, now = context.session, context.request, context.command, context.now
     actor = acting(context)
     pattern = command.topic
@@ -268,7 +268,7 @@ def unsubscribed(state: HubState, session: Session, request: Envelope, pattern: 
 
 
 def list_topics(state: HubState, context: CommandContext[ListTopics]) -> None:
-    """Say which topics have subscribers, of those that the token allows to subscribe to."""
+    """Reply with the topics that have subscribers, limited to those that the token may subscribe to."""
     identity, command = context.session.identity, context.command
     if len(command.prefix) > MAX_PREFIX:
         raise Refusal("internal_error", "prefix is too long", reason="invalid_topic", resolution=RESOLUTION)
@@ -276,7 +276,7 @@ def list_topics(state: HubState, context: CommandContext[ListTopics]) -> None:
         _list_allowed(state, context)
         return
     table, durable = state.table, state.durable
-    # Names that only durable subscriptions have are sorted in. They move the others by their number at most.
+    # Names that only have durable subscriptions are merged in. They shift the other names by at most their number.
     rest = [(name, 0) for name, _ in durable.names(command.prefix) if not table.subscribers(name)]
     start = max(command.offset - len(rest), 0)
     skip, stop = command.offset - start, command.offset + command.limit - start
@@ -287,7 +287,7 @@ def list_topics(state: HubState, context: CommandContext[ListTopics]) -> None:
 
 
 def _list_allowed(state: HubState, context: CommandContext[ListTopics]) -> None:
-    """The same for a token that does not allow everything: there is no order to be used, each name is looked at."""
+    """Like `list_topics`, for a token with restrictions: the sorted order does not help, so every name is checked."""
     command, table, durable = context.command, state.table, state.durable
     most = min(MAX_LOOKED_AT, MAX_COMPARED // context.session.identity.pattern_count)
     if table.total(command.prefix) + durable.total(command.prefix) > most:
@@ -323,7 +323,7 @@ def topic_info(state: HubState, context: CommandContext[TopicInfo]) -> None:
 
 
 def presence(state: HubState, context: CommandContext[Presence]) -> None:
-    """Say who subscribes to a topic or pattern by that very name."""
+    """Reply with the actors that subscribe to exactly this topic or pattern."""
     session, command, now = context.session, context.command, context.now
     pattern = checked_pattern(command.topic)
     if not session.identity.may_subscribe(pattern):
@@ -331,7 +331,7 @@ def presence(state: HubState, context: CommandContext[Presence]) -> None:
     present = {one.name for one in state.table.subscribers(pattern)}
     for address in state.durable.subscribers(pattern):
         actor = state.registry.get(address, now)
-        if actor is not None and pattern in actor.session.subscriptions:  # else it rests, wherever the actor is
+        if actor is not None and pattern in actor.session.subscriptions:  # else it is suspended, even if the actor is connected
             present.add(address)
     state.reply(context, PresenceNews(pattern, "list", tuple(sorted(present)), now // 1000))
 

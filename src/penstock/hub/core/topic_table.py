@@ -1,4 +1,4 @@
-"""Who subscribes to what: topics by name, patterns in a trie by level, so that a message is not compared with every pattern.
+"""The table of subscriptions: topics by name, patterns in a trie by level, so that a message is not compared with every pattern.
 
 A topic or pattern is in the table while it has a subscriber. `names` decides which names are valid. All names are also kept
 sorted, in blocks of bounded length: a page of them costs what the page costs, and adding or removing a name moves only its
@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 from penstock.hub.core.names import has_wildcard
 
 BLOCK = 512
-"""A block is cut in two when it is twice as long."""
+"""A block is split in two when it is twice as long."""
 _AFTER = "\x7f"
-"""Sorts behind every character of a name."""
+"""Sorts after every character of a name."""
 
 _last = itemgetter(-1)
 
@@ -53,7 +53,7 @@ class Names:
         return self._rank(prefix + _AFTER) - self._rank(prefix)
 
     def page(self, prefix: str, offset: int, limit: int) -> list[str]:
-        """Those that begin with a prefix, from the one at `offset` among them on, at most `limit`."""
+        """At most `limit` of the names that begin with a prefix, starting at `offset` among them."""
         first = self._rank(prefix)
         start, stop = first + offset, min(first + offset + limit, self._rank(prefix + _AFTER))
         found: list[str] = []
@@ -66,7 +66,7 @@ class Names:
         return found
 
     def _rank(self, name: str) -> int:
-        """How many sort before a name."""
+        """The number of names that sort before a name."""
         at = bisect_left(self._blocks, name, key=_last)
         before = sum(map(len, self._blocks[:at]))
         return before + bisect_left(self._blocks[at], name) if at < len(self._blocks) else before
@@ -78,12 +78,12 @@ Subscribers = dict[S, None]
 """A set that keeps its order."""
 
 _ONE, _REST = "/+", "/#"
-"""The wildcards as the trie spells them: what was split at slashes is never equal to them, whatever a topic holds."""
+"""The wildcards as keys of the trie. The levels of a topic contain no slash, so they never equal these."""
 _SPELT = {"+": _ONE, "#": _REST}
 
 
 class _Node(Generic[S]):
-    """What some patterns have in common, up to a level: subscribers of the one that ends here, and the rest of the others."""
+    """A common prefix of some patterns: the subscribers of the pattern that ends here, and the next levels of the others."""
 
     __slots__ = ("children", "subscribers")
 
@@ -93,7 +93,7 @@ class _Node(Generic[S]):
 
 
 class TopicTable(Generic[S]):
-    """All subscriptions. The collections that it returns are its own: read them before the table changes, and change nothing."""
+    """All subscriptions. Returned collections are internal: read them before the table changes, and do not modify them."""
 
     __slots__ = ("_names", "_patterns", "_subscribers", "_trie", "pairs")
 
@@ -103,13 +103,13 @@ class TopicTable(Generic[S]):
         self._names = Names()
         self._trie: _Node[S] = _Node()  # of the patterns with wildcards only
         self.pairs = 0
-        """How many subscriptions there are: pairs of a pattern and a subscriber."""
+        """The number of subscriptions: pairs of a pattern and a subscriber."""
 
     def __len__(self) -> int:
         return len(self._subscribers)
 
     def add(self, pattern: str, subscriber: S) -> bool:
-        """Subscribe to a topic or pattern; False when that was done before."""
+        """Subscribe to a topic or pattern; False if the subscription exists already."""
         patterns = self._patterns.setdefault(subscriber, {})
         if pattern in patterns:
             return False
@@ -125,7 +125,7 @@ class TopicTable(Generic[S]):
         return True
 
     def remove(self, pattern: str, subscriber: S) -> bool:
-        """End a subscription, named as it was made; False when there is none."""
+        """End a subscription to exactly this topic or pattern; False if there is none."""
         patterns = self._patterns.get(subscriber)
         if patterns is None or pattern not in patterns:
             return False
@@ -136,22 +136,22 @@ class TopicTable(Generic[S]):
         return True
 
     def drop(self, subscriber: S) -> list[str]:
-        """End all subscriptions of somebody: what they were, the oldest first."""
+        """End all subscriptions of a subscriber, and return their patterns, the oldest first."""
         patterns = list(self._patterns.pop(subscriber, ()))
         for pattern in patterns:
             self._leave(pattern, subscriber)
         return patterns
 
     def patterns_of(self, subscriber: S) -> Collection[str]:
-        """What somebody subscribes to, the oldest first."""
+        """The topics and patterns of a subscriber, the oldest first."""
         return self._patterns.get(subscriber, ())
 
     def subscribers(self, pattern: str) -> Collection[S]:
-        """Who subscribes to a topic or pattern by that very name, the oldest first."""
+        """The subscribers of exactly this topic or pattern, the oldest first."""
         return self._subscribers.get(pattern, ())
 
     def match(self, topic: str) -> Collection[S]:
-        """Everybody whom a message to a topic reaches, each once however many of their patterns cover it."""
+        """All subscribers that a message to a topic reaches, each once, even if several of their patterns cover it."""
         exact = self._subscribers.get(topic)
         found = [] if exact is None else [exact]
         if self._trie.children:
@@ -169,12 +169,12 @@ class TopicTable(Generic[S]):
         return len(self.match(topic))
 
     def names(self, prefix: str = "", offset: int = 0, limit: int | None = None) -> list[tuple[str, int]]:
-        """The topics and patterns that begin with a prefix, by name, and how many subscribe by that name; or a page of them."""
+        """The topics and patterns that begin with a prefix, sorted, with the number of their subscribers; or a page of them."""
         page = self._names.page(prefix, offset, len(self) if limit is None else limit)
         return [(name, len(self._subscribers[name])) for name in page]
 
     def total(self, prefix: str = "") -> int:
-        """How many topics and patterns begin with a prefix."""
+        """The number of topics and patterns that begin with a prefix."""
         return self._names.count(prefix)
 
     def _leave(self, pattern: str, subscriber: S) -> None:
@@ -197,7 +197,7 @@ class TopicTable(Generic[S]):
         node.subscribers = subscribers
 
     def _prune(self, pattern: str) -> None:
-        """Take out every node that was there for this pattern alone; its subscribers, whom the last node knows, are gone."""
+        """Remove every node that only this pattern used. Its subscribers, which the last node refers to, are already removed."""
         node, path = self._trie, []
         for level in _levels(pattern):
             path.append((node, level))
@@ -209,7 +209,7 @@ class TopicTable(Generic[S]):
             node = parent
 
     def _walk(self, topic: str, found: list[Subscribers[S]]) -> None:
-        """Find the subscribers of all patterns that cover a topic, level by level through all nodes where it may be."""
+        """Find the subscribers of all patterns that cover a topic, level by level through all matching nodes."""
         nodes = [self._trie]
         for level in topic.split("/"):
             following = []

@@ -1,1 +1,1 @@
-"""The hub's API: WebSocket at `/ws`, its AsyncAPI document and its numbers."""
+"""The hub's API: WebSocket at `/ws`, its AsyncAPI document and its metrics."""

@@ -1,7 +1,7 @@
-"""The AsyncAPI document of the hub, generated from the definitions of its messages, so that it is complete.
+"""The AsyncAPI document of the hub, generated from the definitions of its messages, so that it is always complete.
 
-It also has every `details.reason` of hub:error with its meaning, and one payload of every message as it is on the wire, which the
-page of the protocol shows too.
+It also has every `details.reason` of hub:error with its meaning, and one example payload of every message, which the page of the
+protocol shows too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.hub.core.refusal import Code
 from penstock.hub.core.rules import MAX_TOPIC
 
 REASONS: dict[str, str] = {
-    # what came is not a request
+    # not a valid request
     "message_too_large": "the frame is larger than may be",
     "binary_frame": "the frame is not text",
     "invalid_json": "the frame is not JSON",
@@ -91,7 +91,7 @@ REASONS: dict[str, str] = {
     "invalid_metadata": "metadata is not an object",
     "broadcast_limit": "more actors would receive it than may",
 }
-"""Every `details.reason` of hub:error, and what it means. Errors of the broker behind the hub have their own."""
+"""Every `details.reason` of hub:error with its meaning. Errors of the broker behind the hub have their own reasons."""
 
 
 _UUID = "0b7e6a52-5c1c-4f4e-9d0a-6f2f6f3f8a11"
@@ -248,7 +248,7 @@ REPLIES_TO: dict[str, tuple[type[m.Reply], ...]] = {
     "hub:queue_stats": (m.QueueStatsResponse,),
     "hub:metrics": (m.MetricsResponse,),
 }
-"""What answers a request that is done; one that is not done is answered by hub:error."""
+"""The replies to a successful request; a failed one is answered by hub:error."""
 
 UNASKED: dict[type[m.Reply], str] = {
     m.Disconnecting: "The hub ends the session.",
@@ -256,7 +256,7 @@ UNASKED: dict[type[m.Reply], str] = {
     m.PresenceNews: "Somebody joined or left a topic that was subscribed to with `presence`.",
     m.Error: "A frame that could not be read, or something that went wrong later.",
 }
-"""What the hub says without having been asked, beside the messages that it forwards."""
+"""What the hub sends without a request, in addition to forwarded messages."""
 
 _REFERENCE = "#/components/schemas/{name}"
 _CHANNEL = {"$ref": "#/channels/hub"}
@@ -311,7 +311,7 @@ _NAMED: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (m.PresenceNews, "event"): {"enum": ["list", "join", "leave"]},
     (m.Unregistered, "reason"): {"enum": ["requested", "expired"], "default": "requested"},
 }
-"""Fields that are more than their Python type says."""
+"""Fields with a schema that is more specific than their Python type."""
 
 _DEMANDED: dict[type[msgspec.Struct], list[str]] = {
     m.Subscribe: ["topic"],
@@ -321,7 +321,7 @@ _DEMANDED: dict[type[msgspec.Struct], list[str]] = {
     m.Send: ["type"],
     m.Broadcast: ["type"],
 }
-"""Fields whose absence is not an error of the form: it is refused in the specification's own words."""
+"""Required fields that are optional for the decoder: their absence is refused with the error text of the specification."""
 
 
 class Forwarded:
@@ -349,7 +349,7 @@ class ForwardedMetadata(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def asyncapi(version: str, url: str) -> dict[str, Any]:
-    """AsyncAPI 3.0 of the hub of a server: `version` is the server's, `url` where it is reached (`http://127.0.0.1:8085`)."""
+    """The AsyncAPI 3.0 document of a server's hub: `version` of the server, `url` of the server (`http://127.0.0.1:8085`)."""
     messages = {
         **{kind.__name__: _request(name, kind) for name, kind in m.COMMANDS.items()},
         **{kind.__name__: _reply(name, kind) for kind, name in m.REPLIES.items()},
@@ -382,12 +382,12 @@ def asyncapi(version: str, url: str) -> dict[str, Any]:
 
 
 def servers(scheme: str, host: str) -> dict[str, Any]:
-    """The part of the document that says where the server is."""
+    """The `servers` part of the document."""
     return {"this": {"host": host, "protocol": "wss" if scheme == "https" else "ws", "description": "This server."}}
 
 
 def _sent_by_client() -> dict[str, Any]:
-    """What the hub receives, each with what it answers."""
+    """The operations of requests, each with its replies."""
     return {
         kind.__name__[:1].lower() + kind.__name__[1:]: {
             "action": "receive",
@@ -418,7 +418,7 @@ def _of_channel(name: str) -> dict[str, str]:
 
 
 def _request(name: str, kind: type[m.Command]) -> dict[str, Any]:
-    """What a client sends. A payload without which nothing can be done is required."""
+    """The message of a request. The payload is required if the request needs one."""
     payload, is_needed = _schema(kind.__name__), _is_demanding(kind)
     inside = {"type": {"const": name}, "payload": payload if is_needed else {"anyOf": [payload, {"type": "null"}]}}
     frame = {"type": name, "id": REQUEST_ID, "payload": EXAMPLES[kind]}
@@ -436,14 +436,14 @@ def _reply(name: str, kind: type[m.Reply]) -> dict[str, Any]:
 
 
 def _forwarded() -> dict[str, Any]:
-    """A message of somebody else: its type and its payload are the application's own."""
+    """The message that the hub forwards: the application defines its type and its payload."""
     inside = {"from": {"type": "string"}, "to": _ADDRESS, "metadata": _schema("ForwardedMetadata")}
     required = ["type", "from", "to", "payload", "timestamp", "metadata"]
     return {"name": "forwarded", "title": "A forwarded message", **_message(Forwarded, inside, required, FORWARDED)}
 
 
 def _message(kind: type, inside: dict[str, Any], required: list[str], frame: dict[str, Any]) -> dict[str, Any]:
-    """A frame: the envelope, with what this message has inside it."""
+    """The description of a frame: the envelope, with the fields of this message."""
     about = inspect.getdoc(kind) or ""
     return {
         "summary": about.partition("\n")[0],
@@ -458,7 +458,7 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    """The payloads by the names of their classes, with the envelope around them."""
+    """The schemas of the payloads by class name, and of the envelope."""
     kinds: list[type[msgspec.Struct]] = [m.Envelope, ForwardedMetadata, *m.COMMANDS.values(), *m.REPLIES]
     _, found = msgspec.json.schema_components(map(_without_raw, kinds), schema_hook=_anything, ref_template=_REFERENCE)
     for (kind, field), schema in _NAMED.items():
@@ -471,7 +471,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def _without_raw(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same class with any value where it keeps the bytes of one: msgspec can describe those, but not their default."""
+    """The same class with `Any` for `Raw` fields: msgspec can describe those, but not their default."""
     fields = msgspec.structs.fields(kind)
     if all(field.type is not msgspec.Raw for field in fields):
         return kind

@@ -1,4 +1,4 @@
-"""The frames of a WebSocket client (RFC 6455), read from bytes. No I/O: `HubSocket` feeds it and decides when to continue.
+"""Parses the frames of a WebSocket client (RFC 6455). No I/O: `HubSocket` feeds it and decides when to continue.
 
 A server has to close a connection for a frame without a mask or a close code that does not exist, and the hub has to count
 fragments and give its own reason for a frame that is too large. aiohttp's reader does the first three differently and hides the
@@ -18,12 +18,12 @@ READ_LIMIT_FACTOR = 4
 """A message above the limit is refused and the connection stays open; above this many times the limit it is closed."""
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MAX_CONTROL = 125
-"""Bytes of a control frame, at most; what a frame says instead of a length above it is where the length is."""
+"""The largest payload of a control frame, in bytes. A larger length value means that the length is in the following bytes."""
 
 Control = tuple[int, bytes]
 """A close, a ping or a pong: its opcode and its payload."""
 Frame = str | Refusal | Close | Control
-"""A text; why a message is not one; why the connection has to end; or a control frame."""
+"""A text; the refusal of an unreadable message; the reason why the connection has to end; or a control frame."""
 
 _FIN, _OPCODE, _MASKED = 0x80, 0x0F, 0x80
 _WHOLE_TEXT = _FIN | TEXT
@@ -33,29 +33,29 @@ _HEADS = {
     for opcode in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)
     if fin or opcode < CLOSE  # control frames are never fragmented
 }
-"""The first bytes of a frame that are allowed, and their opcodes."""
+"""The allowed first bytes of a frame, and their opcodes."""
 
 
 class FrameReader:
-    """Turns what one client sends into frames. After a `Close` it reads nothing more."""
+    """Parses the bytes of one client into frames. After a `Close` it reads nothing more."""
 
     __slots__ = ("_at", "_data", "_limit", "_message", "_needed", "_opcode", "_size", "_skip", "is_over")
 
     def __init__(self, max_message_bytes: int) -> None:
         self._limit = max_message_bytes
         self._data: bytes | bytearray = b""
-        """What has arrived, of which everything before `_at` is read."""
+        """The received bytes; everything before `_at` is parsed."""
         self._at = 0
         self._needed = 2
-        """With fewer bytes than these nothing more can be read."""
+        """The number of bytes needed to continue."""
         self._skip = 0
-        """Bytes of a message above the limit that are still to come, and are dropped."""
+        """The remaining bytes of a message above the limit, which are dropped when they arrive."""
         self._opcode: int | None = None
-        """Of the message whose fragments arrive; None between messages."""
+        """The opcode of a message whose fragments are arriving; None between messages."""
         self._message = bytearray()
         self._size = 0
         self.is_over = False
-        """Whether a frame was such that the connection ends."""
+        """Whether there was a frame after which the connection has to end."""
 
     def feed(self, data: bytes) -> None:
         if self.is_over:
@@ -78,11 +78,11 @@ class FrameReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be something to read before more arrives."""
+        """Whether there may be something to read without further bytes."""
         return len(self._data) - self._at >= self._needed
 
     def read(self, most: int, frames: MutableSequence[Frame]) -> int:
-        """Append what the next `most` frames of the client are, at most; returns how many of them were fragments."""
+        """Parse at most `most` frames and append them to `frames`; returns how many were fragments."""
         fragments = 0
         try:
             while most and len(self._data) - self._at >= self._needed:
@@ -95,7 +95,7 @@ class FrameReader:
         return fragments
 
     def _next(self, frames: MutableSequence[Frame]) -> bool:
-        """Read a frame, if all of it has arrived; True when it is a fragment of a message."""
+        """Read a frame, if all of it has arrived; True if it is a fragment of a message."""
         data, at = self._data, self._at
         first, second = data[at], data[at + 1]
         opcode = TEXT if first == _WHOLE_TEXT and self._opcode is None else self._checked(first, second)
@@ -132,7 +132,7 @@ class FrameReader:
         return True
 
     def _drop(self, frames: MutableSequence[Frame], first: int, total: int, start: int, stop: int) -> bool:
-        """Pass over a part of a message above the limit: only how large it is matters. True when it is a fragment."""
+        """Skip a frame of a message above the limit: only its size matters. True if it is a fragment."""
         if total >= self._limit * READ_LIMIT_FACTOR:
             raise _Fatal(TOO_LARGE)
         end = len(self._data)
@@ -146,7 +146,7 @@ class FrameReader:
         return first != _WHOLE_TEXT
 
     def _add(self, frames: MutableSequence[Frame], first: int, total: int) -> None:
-        """A part of a message has come, with which it has `total` bytes; it may be the last."""
+        """Complete the message if this was its last frame. `total` is its size so far."""
         if self._opcode is None:
             self._opcode = first & _OPCODE
         self._size = total
@@ -159,7 +159,7 @@ class FrameReader:
                 frames.append(_BINARY if opcode == BINARY else _text(message))
 
     def _advance(self, at: int) -> None:
-        """Everything before here is read."""
+        """Mark everything before `at` as read."""
         self._needed = 2
         if at == len(self._data):
             self._data, self._at = b"", 0
@@ -167,7 +167,7 @@ class FrameReader:
             self._at = at
 
     def _checked(self, first: int, second: int) -> int:
-        """The opcode of a frame that is not a whole text."""
+        """The opcode of a frame that is not a complete text message. Raises `_Fatal` if the frame is not allowed here."""
         opcode = _HEADS.get(first)
         is_here = (
             opcode is not None
@@ -201,7 +201,7 @@ def _check_close(payload: bytearray) -> None:
 
 
 def is_close_code(code: int) -> bool:
-    """Whether a client may send this code: a registered one that is ever sent, or one of libraries or applications."""
+    """Whether a client may send this code: a registered code that may appear in frames, or one for libraries or applications."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 

@@ -1,7 +1,7 @@
-"""Finds connections whose client has vanished without a word: each is asked by a ping now and then, and cut when it stays silent.
+"""Finds connections whose client has vanished without a close: each is pinged periodically, and aborted if it stays silent.
 
-Pings also keep proxies from closing what is merely quiet. They are spread: clients that all came at once, as after a restart, are
-not all asked at once, which would keep everybody waiting.
+Pings also keep proxies from closing idle connections. They are spread over time: clients that all connected at once, as after a
+restart, are not all pinged at once, which would delay all other work.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Protocol
 PERIOD_SECONDS = 30.0
 STEP_SECONDS = 0.1
 PER_STEP = 50
-"""How many are asked in a row, unless there are so many that all of them could not be asked within a period."""
+"""How many connections are pinged in one step; more if otherwise not all could be pinged within a period."""
 
 
 class HeartbeatPeer(Protocol):
-    """A connection that can be asked."""
+    """A connection that can be pinged."""
 
     due: float
 
     def ask(self) -> bool:
-        """Ask whether the client is there; False when it did not answer the last time."""
+        """Ping the client; False if it did not answer the last ping."""
 
     def abort(self) -> None:
         """End the connection at once."""
 
 
 class HeartbeatScheduler:
-    """Asks connections, the one that waited longest first."""
+    """Pings connections, the one that has waited longest first."""
 
     def __init__(self, period_seconds: float) -> None:
         self._period = period_seconds
         self._waiting: OrderedDict[HeartbeatPeer, None] = OrderedDict()
-        """By when they are due: everyone who is asked goes to the end."""
+        """Ordered by due time: a pinged connection moves to the end."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -62,7 +62,7 @@ class HeartbeatScheduler:
         self._timer = None if first is None else self._loop.call_at(max(first.due, now + STEP_SECONDS), self._step)
 
     def _first(self, most: int, now: float) -> list[HeartbeatPeer]:
-        """Those that are due, at most as many as are asked in one round."""
+        """At most `most` connections that are due."""
         found: list[HeartbeatPeer] = []
         for one in self._waiting:
             if one.due > now or len(found) == most:

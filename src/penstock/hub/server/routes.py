@@ -1,4 +1,4 @@
-"""The hub's routes on a server: who may connect, its AsyncAPI document, its page, and its metrics for Prometheus."""
+"""The hub's routes on a server: the WebSocket, the AsyncAPI document, the page, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MISSED = _metric("messages_missed_total", "Messages that left their log before 
 
 
 def hub_samples(hub: Hub, feed: TopicLogs | None, *, refused: int) -> Iterator[Sample]:
-    """The numbers of a hub and of its logs. `refused` are connections that the API did not let in."""
+    """The metrics of a hub and of its logs. `refused` is the number of connections that were not accepted."""
     metrics, state = hub.metrics, hub.state
     yield Sample(_CONNECTIONS, (), len(state.sessions))
     yield Sample(_ACTORS, (), len(state.registry))
@@ -79,9 +79,10 @@ _PACKAGE = "penstock.hub.server"
 
 
 class HubServer:
-    """Lets clients in to a hub. Make it inside the running loop.
+    """Accepts WebSocket clients of a hub. Create it inside the running loop.
 
-    `origins` are web origins whose pages may connect, `*` for all; a client that is silent for twice `ping_seconds` is gone.
+    `origins` are web origins whose pages may connect, `*` for all; a client that is silent for twice `ping_seconds` is
+    disconnected.
     """
 
     def __init__(self, service: HubService, *, origins: Collection[str] = (), ping_seconds: float = PERIOD_SECONDS) -> None:
@@ -93,7 +94,7 @@ class HubServer:
         self._document: dict[str, Any] | None = None
 
     def routes(self) -> list[Route]:
-        """Where clients connect. Everyone may: browsers cannot send a token along, the hub asks for it by itself."""
+        """The routes. They are open, because browsers cannot send a token in the handshake; it is sent in hub:connect."""
         connect = Operation("Connect to the hub by a WebSocket.", _ABOUT, _TAGS, is_websocket=True)
         describe = Operation(
             "The messages of the hub.",
@@ -108,7 +109,7 @@ class HubServer:
         ]
 
     async def handle(self, request: Request) -> web.StreamResponse:
-        """One connection, from its handshake to its end."""
+        """Serve one connection, from its handshake to its end."""
         service, address = self._service, request.address
         rules = service.hub.rules
         if service.is_stopping:
@@ -133,8 +134,8 @@ class HubServer:
                 del self._by_address[address]
 
     async def describe(self, request: Request) -> web.StreamResponse:
-        """What may be said, as AsyncAPI."""
-        # Made once: that takes a while, and a client may call the server by any number of names.
+        """Send the AsyncAPI document."""
+        # Generated once, because it takes a while. Only `servers` depends on the host name that the client used.
         document = self._document = self._document or asyncapi(self._service.hub.state.version, "")
         here = {**document, "servers": servers(request.scheme, request.host)}
         return web.Response(body=msgspec.json.encode(here), content_type="application/json")
@@ -152,7 +153,7 @@ class HubServer:
 
 
 def _page() -> list[Route]:
-    """The page to try the hub, its script, and the JavaScript client that it imports, which other pages may import too."""
+    """The page to try the hub, its script, and the JavaScript client, which other pages may import too."""
     text, policy = page(_PACKAGE, "page.html")
 
     async def show(_: Request) -> web.StreamResponse:

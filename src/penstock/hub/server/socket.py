@@ -1,4 +1,4 @@
-"""One WebSocket of the hub: its frames are read and written here, many by one call; aiohttp only shakes hands."""
+"""One WebSocket of the hub: frames are read and written here, many in one call. aiohttp only does the handshake."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from penstock.hub.service import Frame
 from penstock.rate_limit import RateLimit
 
 FULL = 64 * 1024
-"""How many bytes the transport may hold before frames wait in the outbox, where they are counted; and how many may arrive
+"""How many bytes the transport may buffer before frames wait in the outbox, where they are counted; and how many bytes may arrive
 before the frames in them are handled."""
 UNSENT = 128 * 1024
-"""How many bytes the system may hold beyond what is on its way to the client. By itself it takes megabytes for one that does not
-read: memory that no limit of ours counts, filled before any of ours is noticed."""
+"""How many unsent bytes the operating system may buffer. By default it buffers megabytes for a client that does not read: memory
+that no limit of the hub counts, and that fills up before a limit of the hub is reached."""
 CUT_SECONDS = 3.0
-"""How long a client may take to answer a close."""
+"""How long a client may take to answer a close frame."""
 TAKE_SECONDS = 10.0
-"""How long a client that did not read may take nothing of what is before the close, which says why it is closed."""
+"""How long a slow reader may read nothing of the data before the close frame, which has the reason of the close."""
 LEAVE_SECONDS = 60.0
-"""How long it may take for all of that, however slowly it reads."""
+"""How long it may take to read all of it, even if it keeps reading slowly."""
 SIGNALS = RateLimit(10, burst=1000)
-"""How many pings and pongs a client may send: far more than any has a use for."""
+"""The rate limit of pings and pongs: far more than any client needs."""
 TURN = 64
-"""How many frames of one client are read, or pings and pongs handled, in a row before other clients have their turn."""
+"""How many frames of one client are read, or pings and pongs handled, in a row before other clients get a turn."""
 
 _TEXT, _CLOSE, _PING, _PONG = 0x81, 0x88, b"\x89\x00", 0x8A
 _SHORT = [bytes((_TEXT, length)) for length in range(126)]
@@ -45,7 +45,7 @@ _code = Struct("!H").pack
 
 
 class HubSocket:
-    """What a `HubService` needs of a connection, and its frames: iterate over it to read them."""
+    """A connection as `HubService` needs it. Iterate over it to read its frames."""
 
     __slots__ = (
         "_connection",
@@ -66,7 +66,7 @@ class HubSocket:
     )
 
     def __init__(self, request: Request, max_message_bytes: int, rate: RateLimit | None) -> None:
-        assert isinstance(request.protocol, Connection)  # the API makes no others
+        assert isinstance(request.protocol, Connection)  # the server only creates these
         self._connection: Connection = request.protocol
         self._connection.is_minded = True
         self._request = request
@@ -75,33 +75,33 @@ class HubSocket:
         self._reader = FrameReader(max_message_bytes)
         self._rate = rate
         self._full_at = 0
-        """Of the rate."""
+        """State of the read rate."""
         self._ready: deque[Read] = deque()
         self._held = 0
-        """Bytes that arrived since all frames were last taken."""
+        """Bytes that arrived since all frames were last consumed."""
         self._waiter: asyncio.Future[None] | None = None
         self._is_paused = False
-        """Whether the connection is not read: until all frames are taken, and while `_later` runs."""
+        """Whether reading is paused: until all frames are consumed, and while `_later` runs."""
         self._later: asyncio.TimerHandle | None = None
         self._is_gone = False
         self.due = 0.0
-        """When it is next asked whether it is still there, and whether it has been asked before: see `HeartbeatScheduler`."""
+        """When it is pinged next, and whether it has been pinged before: see `HeartbeatScheduler`."""
         self.is_asked = False
         plain = None if request.transport is None else request.transport.get_extra_info("socket")
-        if plain is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not everywhere
+        if plain is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not available on every platform
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         self._connection.set_parser(self)  # type: ignore[arg-type]  # it needs two methods of a parser, `feed_data` and `feed_eof`
 
     # --- writing --------------------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many bytes may be written now. Zero only while `drained` waits: so there is always a way on."""
+        """The number of bytes that may be written now. 0 only while `drained` waits, so a writer never gets stuck."""
         if self._connection.writing_paused:
             return 0
         return max(FULL - self._unsent(), 1)
 
     def write(self, frames: Sequence[tuple[int, tuple[bytes, ...]]]) -> None:
-        """Write text frames by one call. To a connection that is gone nothing is written; its reader notices."""
+        """Write text frames with one call. If the connection is gone, nothing is written; its reader notices."""
         chunks: list[bytes] = []
         for length, parts in frames:
             if length < 126:
@@ -114,13 +114,13 @@ class HubSocket:
         self._send(b"".join(chunks))
 
     async def drained(self) -> None:
-        """Return when there is room again; ConnectionError when the connection is gone."""
+        """Return when there is room again. Raises ConnectionError if the connection is lost."""
         await self._request.writer.drain()
         if self._connection.transport is None:
             raise ConnectionResetError("the client is gone")
 
     def close(self, close: Close) -> None:
-        """Say why, after what the transport holds; the client's answer ends the connection, or a few seconds do."""
+        """Send a close frame after the buffered data. The connection ends when the client answers, or after a timeout."""
         if self._cut is None:
             self._say_close(_code(close.code) + close.reason.encode())
             if self._reader.is_over:
@@ -132,7 +132,7 @@ class HubSocket:
                 self._cut = loop.call_later(CUT_SECONDS, self.abort)
 
     def _look(self, before: int, until: float) -> None:
-        """Cut a client that took nothing since the last look, and any when it is time; let others read on."""
+        """Abort a client that read nothing since the last check, or any client when the time is over; let others continue."""
         left, loop = self._unsent(), asyncio.get_running_loop()
         if left >= before or loop.time() >= until:
             self.abort()
@@ -144,38 +144,38 @@ class HubSocket:
         return 0 if transport is None else transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """End the connection at once; what was not sent is dropped."""
+        """End the connection at once; unsent data is dropped."""
         transport = self._connection.transport
         if transport is not None:
             transport.abort()
 
     def ask(self) -> bool:
-        """Send a ping; False when nothing was heard since the last one."""
-        # One that is not being read waits for the hub, not the hub for it.
+        """Send a ping; False if nothing was received since the last one."""
+        # If the connection is not being read now, the client is waiting for the hub, not the other way round.
         is_there = self._connection.is_heard or not self.is_asked or self._waiter is None or self._is_paused
         self.is_asked, self._connection.is_heard = True, False
         self._send(_PING)
         return is_there
 
     def forget(self) -> None:
-        """The connection is over: leave no timer behind."""
+        """Cancel the timers of a connection that has ended."""
         for timer in (self._cut, self._later):
             if timer is not None:
                 timer.cancel()
-        self._connection.is_minded = False  # a client that does not take the last of it is for the port to cut
+        self._connection.is_minded = False  # from here on the port cuts off a client that does not read the last bytes
 
     def _say_close(self, payload: bytes) -> None:
         self._send(bytes((_CLOSE, len(payload))) + payload)
 
     def _send(self, data: bytes) -> None:
         transport = self._connection.transport
-        if self._cut is None and transport is not None and not transport.is_closing():  # nothing comes after a close
+        if self._cut is None and transport is not None and not transport.is_closing():  # nothing is sent after a close frame
             transport.write(data)
 
-    # --- what arrives ---------------------------------------------------------------------------------------------------------
+    # --- received bytes -------------------------------------------------------------------------------------------------------
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Bytes have arrived. The result is for aiohttp: to continue."""
+        """Handle received bytes. The result is for aiohttp: continue."""
         self._reader.feed(data)
         self._held += len(data)
         self._read(len(data) // READ_UNIT + 1)
@@ -186,7 +186,7 @@ class HubSocket:
         self._wake()
 
     def _read(self, cost: int) -> None:
-        """Read some of what has arrived, and pause the connection if there is more, or if its client sends more than it may."""
+        """Parse some of the received bytes. Pause the connection if there are more, or if its client exceeds its rate."""
         reader, ready, wait = self._reader, self._ready, 0
         fragments = reader.read(TURN, ready)
         if self._rate is not None:
@@ -204,13 +204,13 @@ class HubSocket:
             self._wake()
 
     def _go_on(self) -> None:
-        """The time is over for which the connection was paused."""
+        """Continue after the pause of the connection is over."""
         self._later = None
         if not self._ready:
             self._resume()
 
     def _resume(self) -> None:
-        """All frames are taken: read what arrived after them, or else let more arrive."""
+        """All frames are consumed: parse what arrived after them, or resume reading."""
         self._held = 0
         if self._is_paused and self._later is None and not self._is_gone:
             self._read(0)
@@ -237,26 +237,26 @@ class HubSocket:
                 return frame
             if not isinstance(frame, tuple):
                 if isinstance(frame, Close) and self._cut is not None:
-                    raise self._ended()  # it was notified already that it is closed, and what it sends cannot be read any more
+                    raise self._ended()  # the close frame is already sent, and the client's data cannot be read any more
                 return frame
             opcode, payload = frame
             if opcode == CLOSE:
                 if self._cut is None:
-                    self._say_close(payload[:2])  # if it is not itself the answer to ours
+                    self._say_close(payload[:2])  # unless it is the answer to the hub's close frame
                 raise self._ended()
             wait, self._signals = SIGNALS.take(self._signals, monotonic())
             if wait:
                 return FLOODING
             if opcode == PING:
                 if self.room() <= 0:
-                    await self.drained()  # whoever pings and does not read what comes back has to wait for it
+                    await self.drained()  # a client that sends pings but does not read the pongs has to wait
                 self._send(bytes((_PONG, len(payload))) + payload)
             signals += 1
             if signals % TURN == 0:
                 await asyncio.sleep(0)
 
     async def _more(self) -> None:
-        """Return when there are frames; StopAsyncIteration when the connection is gone."""
+        """Wait for frames. Raises StopAsyncIteration if the connection is gone."""
         if self._is_gone:
             raise StopAsyncIteration
         self._waiter = asyncio.get_running_loop().create_future()
@@ -266,16 +266,16 @@ class HubSocket:
             self._waiter = None
 
     def _ended(self) -> StopAsyncIteration:
-        """End the connection once everything is written."""
+        """Close the connection once everything is written."""
         transport = self._connection.transport
         if transport is not None:
             transport.close()
         return StopAsyncIteration()
 
     def _end_writing(self) -> None:
-        """Let the client see the close and then the end, while what it still sends is read and dropped.
+        """Close the sending side after the close frame, while data of the client is still read and dropped.
 
-        To leave that unread would reset the connection, and the client might not get the close.
+        Unread data would reset the connection, and the client might not receive the close frame.
         """
         transport = self._connection.transport
         if transport is not None and transport.can_write_eof():

@@ -1,1 +1,1 @@
-"""The rules of the hub's client: no clock, no loop, no sockets."""
+"""The rules of the hub's client: no clock, no event loop, no sockets."""

@@ -9,17 +9,17 @@ from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import CLOSES, Close
 
 FORGOTTEN = SECOND
-"""After this long without anything to send, nobody has to wait any more: the hub has forgotten too."""
+"""After this time without requests, pacing ends: the hub's rate limit has recovered too."""
 MINIMUM = SECOND
 MAXIMUM = 30 * SECOND
 SETTLED = 3 * SECOND
-"""A client that was connected for this long starts with the shortest wait again when that ends."""
+"""After a connection that lasted this long, the delays start again with the shortest."""
 
 
 class ReconnectDelays:
-    """The waits of one client: none before the first try, then 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half.
+    """The delays of one client: none before the first attempt, then 1 s, 2 s, 4 s … 30 s, each randomly shortened by up to half.
 
-    At random, because all clients of a hub lose it at the same moment and must not all come back at the same moment.
+    They are random because all clients lose a hub at the same moment and must not all reconnect at the same moment.
     """
 
     __slots__ = ("_failures",)
@@ -28,7 +28,7 @@ class ReconnectDelays:
         self._failures = 0
 
     def wait(self, lasted: int, chance: float) -> int:
-        """How many microseconds to wait after a connection that could be used for this long; `chance` is from 0 to 1."""
+        """The delay in microseconds after a connection that was ready for `lasted`; `chance` is a random number from 0 to 1."""
         if lasted >= SETTLED:
             self._failures = 0
         self._failures += 1
@@ -39,13 +39,13 @@ class ReconnectDelays:
 
 
 def close_of(code: int | None, reason: str) -> Close | None:
-    """What a close frame means, if it is one of the hub's own."""
+    """The hub's definition of a close frame; None if it is not one of the hub's."""
     alike = [close for close in CLOSES if close.code == code]
     return next((close for close in alike if close.reason == reason), alike[0] if len(alike) == 1 else None)
 
 
 def final_error(close: Close | None, address: str) -> PenstockError | None:
-    """What to raise when coming back would only meet the same end; None when it may help."""
+    """The error to raise if reconnecting would fail for the same reason; None if reconnecting may help."""
     if close is None or close.may_reconnect:
         return None
     match close:
@@ -69,10 +69,10 @@ def final_error(close: Close | None, address: str) -> PenstockError | None:
 
 
 class RequestPacing:
-    """Whose turn is when, in microseconds: at once, and after a refusal one request after another, as far apart as the hub wants.
+    """When requests may be sent, in microseconds: at once, and after a refusal one by one, with the gap that the hub requires.
 
-    Those that were refused together must not come back together: all but one would be refused again, and a hub closes the
-    connection of a client that continues like that.
+    Requests that were refused together must not be repeated together: all but one would be refused again, and the hub closes the
+    connection of a client that continues to do so.
     """
 
     __slots__ = ("_free_at", "_gap")

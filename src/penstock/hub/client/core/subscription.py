@@ -1,4 +1,4 @@
-"""How far a subscription of the hub has come: where to resume it, which messages are duplicates, and whether some may be missing.
+"""The progress of a subscription: where to resume it, which messages are duplicates, and whether some may be missing.
 
 A position is an offset in a history that an epoch names. A topic with a log shares the history of its log with other topics; a
 topic without one has its own history, of which the hub only knows the current position. Within an epoch offsets only grow, so one
@@ -15,16 +15,16 @@ from penstock.hub.core.messages import Position
 from penstock.hub.core.names import has_wildcard
 
 MAX_EPOCHS = 10_000
-"""Of how many histories the last offset is known. One that was forgotten can only bring something twice."""
+"""The number of histories whose last offset is remembered. Forgetting one can only cause duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A place in what a subscription receives where messages may be missing."""
+    """A place in the messages of a subscription where some may be missing."""
 
     pattern: str
     since: Position | None
-    """The last position before it, where one is known."""
+    """The last position before it, if one is known."""
 
     def __str__(self) -> str:
         if self.since is None:
@@ -34,7 +34,7 @@ class Gap:
 
 
 class SubscriptionProgress:
-    """One subscription, over all connections that it lives through."""
+    """The progress of one subscription over all its connections."""
 
     __slots__ = ("_asked", "_has_begun", "_history", "_is_pattern", "_seen", "is_subscribed", "pattern")
 
@@ -42,10 +42,10 @@ class SubscriptionProgress:
         self.pattern = pattern
         self._is_pattern = has_wildcard(pattern)
         self.is_subscribed = False
-        """Whether the hub has confirmed it on this connection. Before that, what comes is meant for others."""
+        """Whether the hub has confirmed it on this connection. Messages before that are for other subscriptions."""
         self._seen: OrderedDict[str, int] = OrderedDict()
         self._history: str | None = None
-        """The epoch that the hub said this topic or pattern has as a whole."""
+        """The epoch of the whole topic or pattern, as the hub reported it."""
         self._asked: Position | None = None
         self._has_begun = False
         if since is not None:
@@ -53,7 +53,7 @@ class SubscriptionProgress:
 
     @property
     def position(self) -> Position | None:
-        """The last position that was seen, or from where everything will be."""
+        """The last position that was seen, or the start position."""
         if not self._seen:
             return None
         whole = self._history
@@ -66,13 +66,13 @@ class SubscriptionProgress:
         return self._asked
 
     def subscribed(self, position: Position | None, *, recovered: bool) -> Gap | None:
-        """The hub has confirmed it: `position` is where the topic is now, `recovered` whether all that was missed follows."""
+        """Handle a confirmation: `position` is the topic's current position, `recovered` whether all missed messages follow."""
         asked, others = self._asked, len(self._seen) > 1
         is_return = self._has_begun or asked is not None
         self.is_subscribed = self._has_begun = True
         self._history = None if position is None else position.epoch
         if recovered and asked is not None:
-            # Not the hub's position: as long as the missed ones have not all come, a break must begin again behind the last.
+            # Not the hub's position: until all missed messages have arrived, a new connection must resume at the last one seen.
             self._seen = OrderedDict({asked.epoch: asked.offset})
         else:
             self._seen = OrderedDict() if position is None else OrderedDict({position.epoch: position.offset})
@@ -83,7 +83,7 @@ class SubscriptionProgress:
         self.is_subscribed = False
 
     def takes(self, position: Position | None) -> bool:
-        """Whether a message that has come is new to this subscription, which has then seen it."""
+        """Whether a message is new to this subscription. If so, it counts as seen."""
         if not self.is_subscribed:
             return False
         if position is None:
@@ -92,7 +92,7 @@ class SubscriptionProgress:
         if offset <= self._seen.get(epoch, -2):
             return False
         if not self._is_pattern and epoch not in self._seen:
-            self._seen.clear()  # one topic has one history: this one has taken the place of the last
+            self._seen.clear()  # a topic has one history: the new one has replaced the last
         self._seen[epoch] = offset
         self._seen.move_to_end(epoch)
         if len(self._seen) > MAX_EPOCHS:

@@ -1,4 +1,4 @@
-"""The data pipeline: the log as a Spark data source and sink, the lake, and the jobs between them. Nothing else has pyspark."""
+"""The data pipeline: the log as a Spark source and sink, the lake, and the jobs. Only this package uses pyspark."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def messages(
     storage: str = "auto",
     **options: object,
 ) -> DataFrame:
-    """The messages of a stream, or of several with commas between them, each row once.
+    """The messages of a stream, or of several separated by commas, each row once.
 
-    `storage` says where from: `auto` takes what is archived from `lake`, and the rest from the log behind `endpoint` or `path`,
-    split at the exact watermark; `lake` takes only what is archived, and needs no log; `log` takes only what the log still has.
+    `storage` is the source: `auto` reads archived messages from `lake`, and the rest from the log at `endpoint` or `path`, split
+    at the exact watermark; `lake` reads only archived messages, and needs no log; `log` reads only what the log still has.
     Other options are those of `format("penstock")`.
     """
     given = {"lake": lake, "endpoint": endpoint, "path": path, "token": token, "project": project, **options}
@@ -43,15 +43,15 @@ def messages(
 
 
 def lag(progress: StreamingQueryProgress) -> dict[str, Lag]:
-    """How many rows and bytes a query is behind in each stream: of `query.lastProgress`, or of the event of a listener."""
+    """How many rows and bytes a query is behind in each stream. Pass `query.lastProgress`, or the progress of a listener."""
     return lags_of(json.loads(progress.json))
 
 
 def publish_batches(**options: object) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that publishes each batch once, in every output mode, and however often Spark repeats it.
+    """A function for `foreachBatch` that publishes each batch once, in every output mode, even if Spark repeats the batch.
 
-    Options are those of writing with `format("penstock")`. `query` is the id of the streaming query, unless it is given: under
-    Spark Connect it must be, and must not change while the checkpoint lives.
+    Options are those of writing with `format("penstock")`. The option `query` defaults to the id of the streaming query. With
+    Spark Connect it is required, and must not change while the checkpoint exists.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     if "batch" in given:
@@ -65,7 +65,7 @@ def publish_batches(**options: object) -> Callable[[DataFrame, int], None]:
 
 
 def _query_of(batch: DataFrame) -> str:
-    """The id of the query that a batch belongs to, which its checkpoint keeps."""
+    """The id of the query of a batch, which is stored in its checkpoint."""
     context = getattr(batch.sparkSession, "_sc", None)  # a session of Spark Connect has none
     query: str | None = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     if query is None:

@@ -1,4 +1,4 @@
-"""The types of the pipeline's columns in Arrow, from their names in Spark."""
+"""The Arrow types of the pipeline's columns, by the names of their Spark types."""
 
 from __future__ import annotations
 

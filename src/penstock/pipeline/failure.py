@@ -1,4 +1,4 @@
-"""What went wrong in Spark, in our words: the error at the bottom of its wrapping, without the frames above it."""
+"""Converts errors of Spark to errors of Penstock: the root cause, without the stack traces around it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _NOT_A_HINT = re.compile(r"^(?:\s|\tat |JVM stacktrace|During handling|The above
 _LONGEST = 1_000
 _LATE = "Python worker failed to connect back"
 TOO_LATE = "Spark waits ten seconds for a Python worker to come up, and one came up later"
-"""What is reported of it. It says nothing about the job: the same, started again, may do."""
+"""The error text for `_LATE`. It is not an error of the job: the same job may succeed when it is started again."""
 
 
 @contextmanager
 def as_penstock_error() -> Iterator[None]:
-    """What fails inside fails with an error that a person can read."""
+    """Convert every error inside to a readable error."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # Spark and Java raise of their own; all of it is raised again, as ours
+    except Exception as error:  # noqa: BLE001  # Spark and Java raise many types; all are raised again as errors of Penstock
         raise failure_of(error) from None
 
 
 def failure_of(error: BaseException) -> PenstockError:
-    """The error that a person should read. One of ours that was raised inside Spark comes back as what it was."""
+    """The readable error. An error of Penstock that was raised inside Spark is restored with its class."""
     if isinstance(error, PenstockError):
         return error
-    text = str(error).partition("\tSuppressed: ")[0]  # what failed while it was being cleared away is not why
+    text = str(error).partition("\tSuppressed: ")[0]  # errors during the clean-up are not the cause
     ours = list(_OURS.finditer(text))
     if ours:
         return _revived(ours[-1], text)
@@ -47,18 +47,18 @@ def failure_of(error: BaseException) -> PenstockError:
 
 
 def _revived(found: re.Match[str], text: str) -> PenstockError:
-    """One of our errors again, from the last lines of its traceback: the class, the text, and the hint as its note."""
+    """Restore an error of Penstock from the last lines of its traceback: the class, the text, and the hint, which is its note."""
     named = getattr(errors, found[1], None)
     kind = named if isinstance(named, type) and issubclass(named, PenstockError) else PenstockError
     following = text[found.end() :].lstrip("\n").partition("\n")[0]
     hint = None if _NOT_A_HINT.match(following) else _clipped(following)
-    # Some classes make their sentence of fields; here the sentence is all there is.
+    # Some classes build their text from fields; here only the text is known.
     told: type[PenstockError] = type(kind.__name__, (kind,), {"__init__": PenstockError.__init__, "__str__": Exception.__str__})
     return told(_clipped(found[2]), hint=hint)
 
 
 def _plain(text: str) -> str:
-    """The sentence behind the headings of Spark and Java, as the last of its causes says it."""
+    """The error text without the headings of Spark and Java, from the last of the causes."""
     java = _JAVA.findall(text)
     sentence = java[-1] if java else next((line for line in text.splitlines() if line.strip()), "")
     sentence = sentence.rpartition("terminated with exception: ")[2]

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: found as Spark finds it, and judged before Spark is started."""
+"""The Java that Spark runs on: found the same way as Spark does, and checked before Spark is started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Java(NamedTuple):
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The `java` that Spark would run, whether it is there or not; None when nothing says where it could be."""
+    """The path of the `java` that Spark would run, which may not exist; None if neither JAVA_HOME nor the PATH has one."""
     if home := environ.get("JAVA_HOME"):
         return Path(home, "bin", "java")
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
@@ -37,7 +37,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def check_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark will run on; FailedPrecondition when there is none, or one that is too old."""
+    """The Java that Spark will run on. Raises FailedPrecondition if there is none, or it is too old."""
     java = find_java(environ)
     if java is None:
         raise FailedPrecondition("Spark needs Java, and there is none: JAVA_HOME is not set, no java on the PATH", hint=INSTALL)
@@ -46,7 +46,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> Java:
             f"Spark needs Java, and JAVA_HOME is {environ['JAVA_HOME']}, where there is no bin/java", hint=INSTALL
         )
     try:
-        # Java says its version on the standard error. The environment is the one that Spark will start it with.
+        # Java prints its version to the standard error. The environment is the one that Spark will start it with.
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False, env=dict(environ)
         )

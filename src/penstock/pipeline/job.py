@@ -1,4 +1,4 @@
-"""What every job is given: where the log is, where the lake is, and how it runs; and whether that log can be reached."""
+"""The settings of every job: the log, the lake, and how to run; and a check that the log can be reached."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 PATIENCE_SECONDS = 3.0
-"""How long `check_log` waits for a server: less than a reader does, which may sit out a restart, because a person is waiting."""
+"""How long `check_log` waits for a server. A reader waits longer, for restarts; here a user waits at the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The log that a job reads and writes: a server (`endpoint`) or a data directory on this machine (`path`, reading only).
 
-    With both, `path` is the directory of that server: tasks read the rows there, and the server has all else.
+    With both, `path` is the directory of that server: tasks read rows from the directory, everything else uses the server.
     """
 
     endpoint: str | None = None
@@ -34,11 +34,11 @@ class Target:
     project: str | None = None
 
     def options(self) -> dict[str, str]:
-        """As options of `format("penstock")`: the server, or the directory if there is none."""
+        """Options of `format("penstock")` for writing: the server, or the directory if there is none."""
         return self.reading() if self.endpoint is None else {k: v for k, v in self.reading().items() if k != "path"}
 
     def reading(self) -> dict[str, str]:
-        """The same for reading, which can have both."""
+        """Options of `format("penstock")` for reading, which may have both."""
         given = {"endpoint": self.endpoint, "path": self.path, "token": self.token, "project": self.project}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -51,37 +51,37 @@ class Plan:
     lake: str
     """The lake: a directory, or the URL of an object store."""
     checkpoints: str
-    """Where Spark keeps its progress; each query has a directory of its own below it."""
+    """The directory where Spark stores its progress; each query has its own directory in it."""
     is_once: bool = False
-    """Take what is there now, then end, instead of continuing."""
+    """Process what exists now, then end, instead of running continuously."""
     interval: str = "1 second"
-    """How often a batch begins, when there is something new; "0 seconds" is as soon as the last one is done."""
+    """The interval between batches, if there is something new; "0 seconds" starts each batch when the previous one is done."""
     streams: str = ".*"
-    """A pattern of the streams that matter."""
+    """A pattern of the streams to process."""
     watermark: str = "10 minutes"
-    """How late an event may come and still count where it belongs."""
+    """How late an event may arrive and still be counted in its window."""
     window: str = "1 minute"
     max_rows: int | None = None
     """At most this many rows in a batch."""
     hold: bool = False
-    """Whether retention waits for the archive: what it has not taken yet stays in the log."""
+    """Whether retention waits for the archive: messages that are not archived yet stay in the log."""
     typed: bool = False
-    """Whether the archive also keeps a table with the fields of the schema as columns, for each topic that has one."""
+    """Whether the archive also writes, for each topic with a schema, a table with the fields of the schema as columns."""
 
 
 Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]
-"""A job that continues: starts its queries and returns them."""
+"""A continuous job: it starts its queries and returns them."""
 
 
 def check_log(target: Target, streams: str | None = None, names: Sequence[str] | None = None) -> None:
-    """Raise what is wrong with the address, the token, the pattern or the names, before Spark is started, which takes seconds."""
+    """Raise errors of the address, the token, the pattern or the names before Spark is started, which takes seconds."""
     with closing(_log(target)) as log:
         log.spans(names, pattern=streams)
 
 
 def nearby(target: Target) -> Target:
-    """The same log, read in the directory of its server if that can be opened here. For a Spark on this machine alone."""
-    if target.endpoint is None or target.path is not None or "," in target.endpoint:  # of several nodes, another may be next
+    """The same log, with the directory of its server if it can be opened here. Only for a Spark that runs on this machine."""
+    if target.endpoint is None or target.path is not None or "," in target.endpoint:  # of several nodes, another may take over
         return target
     with closing(_log(target)) as log, suppress(PenstockError):
         assert isinstance(log, HttpLog), "that of an endpoint is"
@@ -90,7 +90,7 @@ def nearby(target: Target) -> Target:
 
 
 def open_target(target: Target) -> Log:
-    """The server of a target, or its directory where there is none."""
+    """The log of a target: its server, or its directory if there is no server."""
     if target.endpoint is not None:
         return open_log(endpoint=target.endpoint, token=target.token, project=target.project)
     return open_log(path=target.path, project=target.project)

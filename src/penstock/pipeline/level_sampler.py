@@ -1,7 +1,6 @@
-"""Samples of a server's levels while the metrics job runs: into the table `levels`, and the stream `_penstock.levels`.
+"""Samples a server's levels while the metrics job runs, and writes them to the table `levels` and the stream `_penstock.levels`.
 
-Each window ends with a message, so time passes in the event log also when nothing else happens: that closes the windows of the
-metrics.
+Each window ends with a message, so event time advances even if nothing else happens. This closes the windows of the metrics.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MIN_SECONDS = 0.2
 
 
 def start(plan: Plan, is_over: Callable[[], bool]) -> None:
-    """Sample from now on, in a thread, until `is_over`."""
+    """Start sampling in a thread, until `is_over` returns true."""
     threading.Thread(target=_run, args=(plan, is_over), name="penstock-levels", daemon=True).start()
 
 
@@ -65,5 +64,5 @@ def _levels(server: HttpLog) -> Sample:
 
 
 def _seconds(plan: Plan) -> float:
-    """How long a window is."""
+    """The length of a window in seconds."""
     return float(plan.window.split()[0]) / 1000 if plan.window.endswith("milliseconds") else 60.0

@@ -1,4 +1,4 @@
-"""Topics of the pipeline's own, such as `_penstock.triage`: made if they are missing, and written to without Spark."""
+"""The pipeline's own topics, such as `_penstock.triage`: created if missing, and written to without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def log_with_topic(target: Target, topic: str) -> Iterator[HttpLog]:
-    """The log of a server with a topic, which is made unless it is there: if it is, the token need not allow to make any."""
+    """The log of a server with a topic, which is created if missing. If it exists, the token need not allow creating topics."""
     assert target.endpoint is not None, "a data directory can be read only"
     with HttpLog(target.endpoint, token=target.token, project=target.project) as log:
         if not log.spans(pattern=re.escape(topic)).streams:

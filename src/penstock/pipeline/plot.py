@@ -1,6 +1,6 @@
-"""Metrics as one HTML page that needs nothing else: rates and 95th percentiles over time for each stream, in light and in dark.
+"""Metrics as one self-contained HTML page: rates and 95th percentiles over time for each stream, in light and dark mode.
 
-`page` makes the text out of rows with the columns of METRICS; it reads no clock and no file.
+`page` renders rows with the columns of METRICS; it reads no clock and no file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_STREAMS = 8
 _WIDTH, _HEIGHT = 520, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 24
 _DOTS = 90
-"""With more windows than this, dots would run into each other."""
+"""With more windows than this, dots would overlap."""
 
 _RATES = {"published": "published_per_second", "delivered": "delivered_per_second", "acked": "acked_per_second"}
 _TIMES = {"wait": "wait_p95_ms", "processing": "processing_p95_ms"}
@@ -79,9 +79,9 @@ def write_html(rows: Rows, path: str | Path) -> Path:
 
 
 def page(rows: Rows, *, title: str = "Penstock: metrics") -> str:
-    """The page. Rows are mappings (`row.asDict()` of Spark's); an instant without a zone is local time, as Spark collects it.
+    """The page. Rows are mappings (`row.asDict()` in Spark); a time without a zone is local time, as Spark returns it.
 
-    Charts show each stream as a whole: rates are summed over subscriptions and consumers, percentiles are those of the slowest.
+    Charts show whole streams: rates are summed over subscriptions and consumers, percentiles are those of the slowest.
     """
     streams: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -108,7 +108,7 @@ def _section(stream: str, rows: Sequence[Mapping[str, Any]], frame: _Frame) -> s
     windows: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         windows[_second(row["window_start"])].append(row)
-    # A window without rows is one in which nothing happened: its rate is 0, and there is no time to speak of.
+    # In a window without rows nothing happened: its rates are 0, and it has no times.
     rates = {
         name: [float(sum(row[column] for row in windows.get(start, ()))) for start in frame.starts]
         for name, column in _RATES.items()
@@ -174,7 +174,7 @@ def _curve(name: str, values: Sequence[float | None], top: float, frame: _Frame,
 
 
 def _table(windows: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
-    """The last window with deliveries, a line for each consumer."""
+    """The last window with deliveries, with a line for each consumer."""
     start = max((start for start, rows in windows.items() if any(row["subscription"] is not None for row in rows)), default=None)
     if start is None:
         return ""

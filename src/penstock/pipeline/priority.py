@@ -1,7 +1,7 @@
-"""Standing back on the machine of a server: Spark gets what the server, its publishers and its consumers leave of the processors.
+"""Low priority on the machine of a server: Spark gets the processor time that the server and its clients do not use.
 
-Linux may group processes by session (autogroup) and share the processors between the groups: a nice value counts only within one.
-Spark's Java has a session of its own, with all its workers, so the group of that session is given the same value.
+Linux may group processes by session (autogroup) and share the processors between the groups: a nice value only has an effect
+within a group. Spark's Java has its own session, with all its workers, so the group of that session gets the same value.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 NICENESS = 5
-"""About a third of the processor time of a process without one, where both want to run. With less, Spark on a busy machine waits
-in vain for its Python workers, which have ten seconds to start.
+"""If both are busy, a process with this value gets about a third of the processor time of a process without. With less, the
+Python workers of Spark may not start within their limit of ten seconds on a busy machine.
 """
 
 
 def is_on_this_machine(endpoint: str) -> bool:
-    """Whether an address of a server, or one of several, belongs to this machine: one that does can be listened at."""
+    """Whether an address of a server, or one of several, belongs to this machine: it does if a socket can be bound to it."""
     return any(_is_here(url) for url in endpoint.split(","))
 
 
@@ -39,16 +39,16 @@ def _can_listen(family: int, address: tuple[object, ...]) -> bool:
 
 
 def lower_own() -> None:
-    """Lower the priority of the calling thread, and of all that it starts. It cannot be raised again."""
+    """Lower the priority of the calling thread, and of everything it starts. It cannot be raised again."""
     os.nice(max(NICENESS - os.getpriority(os.PRIO_PROCESS, 0), 0))
 
 
 def lower_session_of(process: int) -> None:
-    """Lower the priority of the session that a process leads, where the kernel shares the processors between sessions."""
+    """Lower the priority of the session that a process leads, if the kernel schedules by session."""
     with suppress(OSError):
         Path(f"/proc/{process}/autogroup").write_text(f"{NICENESS}\n", encoding="ascii")
 
 
 def spare_cores() -> int:
-    """All processors of this process but one, which the server has; one at least."""
+    """The number of processors of this process minus one, which is left for the server; at least 1."""
     return max(len(os.sched_getaffinity(0)) - 1, 1)

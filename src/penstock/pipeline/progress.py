@@ -1,4 +1,4 @@
-"""How far the queries of a job are: Spark's own reports, added up, and watching queries until they end, are stopped, or fail."""
+"""The progress of a job's queries, summed up from Spark's reports, and waiting until queries end, are stopped, or fail."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 RECENT = 10 * SECOND
-"""What a rate is an average of."""
+"""The time span of rates."""
 
 
 FETCHED: dict[str | None, dict[int, int]] = {}
-"""Rows by batch that a job of this process fetched past Spark, which does not count them, by the name of the query that runs."""
+"""Rows that a job of this process fetched without Spark, which does not count them: by the name of the query, then by batch."""
 
 
 class Lag(NamedTuple):
@@ -30,26 +30,26 @@ class Lag(NamedTuple):
 
     rows: int
     bytes: int | None
-    """About how large they are, as they are stored; None when the log could not say."""
+    """Their approximate stored size; None if the log could not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What Spark says after a batch, or now and then when there is nothing to do."""
+    """Spark's report after a batch, or from time to time if there is nothing to do."""
 
     batch: int
     at: str
     rows: int
     seconds: float
-    """How long the batch took."""
+    """The duration of the batch."""
     lag: Lag | None
-    """What was there and not read yet; None when the source does not say."""
+    """Rows that were available but not read yet; None if the source does not report it."""
     state: int
-    """Rows that the query remembers."""
+    """Rows in the state of the query."""
 
 
 def report_of(progress: Mapping[str, Any]) -> Report:
-    """A report of a `StreamingQueryProgress`, given as the mapping of its JSON."""
+    """A report from a `StreamingQueryProgress`, as decoded JSON."""
     sources = progress.get("sources", ())
     fetched = FETCHED.get(progress.get("name"), {}).get(progress["batchId"])
     lags = list(lags_of(progress).values())
@@ -65,7 +65,7 @@ def report_of(progress: Mapping[str, Any]) -> Report:
 
 
 def lags_of(progress: Mapping[str, Any]) -> dict[str, Lag]:
-    """The lag of each stream that the Penstock sources of a query read, from its progress as the mapping of its JSON."""
+    """The lag of each stream that the Penstock sources of a query read, from its progress as decoded JSON."""
     found: dict[str, Lag] = {}
     for source in progress.get("sources", ()):
         latest = source.get("latestOffset")
@@ -77,7 +77,7 @@ def lags_of(progress: Mapping[str, Any]) -> dict[str, Lag]:
 
 
 class QueryProgress:
-    """What has come of one query so far."""
+    """The progress of one query so far."""
 
     def __init__(self, query: str, now: int) -> None:
         self.query = query
@@ -86,11 +86,11 @@ class QueryProgress:
         self.last: Report | None = None
         self._begun = now
         self._recent: deque[tuple[int, int]] = deque()
-        """(instant, rows) of the batches that a rate is made of."""
+        """(time, rows) of the batches that the rate is computed from."""
         self._seen: set[tuple[int, str]] = set()
 
     def add(self, report: Report, now: int) -> bool:
-        """Take a report in; False when it was there already. `now` never steps back."""
+        """Add a report; False if it was added before. `now` must not decrease."""
         if (report.batch, report.at) in self._seen:
             return False
         self._seen = {seen for seen in self._seen if seen[0] >= report.batch - 200} | {(report.batch, report.at)}
@@ -105,14 +105,14 @@ class QueryProgress:
         return (now - self._begun) / SECOND
 
     def rate(self, now: int) -> float:
-        """Rows a second in the last ten seconds, or since it began."""
+        """Rows a second in the last ten seconds, or since the start."""
         while self._recent and self._recent[0][0] < now - RECENT:
             self._recent.popleft()
         return sum(rows for _, rows in self._recent) * SECOND / max(min(now - self._begun, RECENT), SECOND)
 
 
 def _moved(sources: Sequence[Mapping[str, Any]]) -> int:
-    """How many offsets a batch has of Penstock sources: none of a stream that it has only just found."""
+    """The number of offsets of Penstock sources in a batch. A stream that is new in the batch counts as none."""
     found = 0
     for source in sources:
         start, end = source.get("startOffset"), source.get("endOffset")
@@ -129,13 +129,13 @@ def _offset(value: object) -> int:
 LOOK_SECONDS = 0.25
 
 Show = Callable[[Sequence[QueryProgress]], None]
-"""Told again and again how far the queries are."""
+"""Called repeatedly with the progress of the queries."""
 
 
 def watch(queries: Sequence[StreamingQuery], stop: threading.Event, show: Show) -> list[QueryProgress]:
-    """Return when all have ended by themselves, or after `stop` is set: then a batch that runs is given up, to be done again.
+    """Return when all queries have ended, or after `stop` is set: a running batch is then abandoned, and repeated next time.
 
-    What a query fails with is raised, in our words, when the others have been stopped.
+    If a query fails, its error is raised as an error of Penstock after the others have been stopped.
     """
     meters = {query.id: QueryProgress(query.name or query.id, monotonic()) for query in queries}
     try:
@@ -143,7 +143,7 @@ def watch(queries: Sequence[StreamingQuery], stop: threading.Event, show: Show) 
             while not _are_over(queries, stop):
                 _look(queries, meters, stop, show)
                 stop.wait(LOOK_SECONDS)
-            _look(queries, meters, stop, show)  # at what was reported last
+            _look(queries, meters, stop, show)  # for the last reports
     finally:
         for query in queries:
             if query.isActive:
@@ -164,7 +164,7 @@ def _look(queries: Sequence[StreamingQuery], meters: Mapping[str, QueryProgress]
 
 
 def _take(query: StreamingQuery, meter: QueryProgress) -> None:
-    """Read what a query has reported since; more than the last only when it reported more than once."""
+    """Add the new reports of a query; more than the last one only if there were several since."""
     last = query.lastProgress
     if last is None:
         return

@@ -1,4 +1,4 @@
-"""A project for Spark Declarative Pipelines: the files that `penstock pipeline init` writes, and what they are made with."""
+"""A project for Spark Declarative Pipelines: the files that `penstock pipeline init` writes, and the functions they use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SINK = "failures"
-"""The topic that the project publishes to, unless its settings say another."""
+"""The default topic that the project publishes to."""
 FILES = (
     "README.md",
     "spark-pipeline.yml",
@@ -30,9 +30,9 @@ _ENDPOINT = re.compile(r"https?://[^\s\"'\\]+", re.ASCII)
 
 
 def write_project(directory: str | os.PathLike[str], *, endpoint: str, name: str, force: bool = False) -> list[Path]:
-    """Write a project that `spark-pipelines run` executes as it is; returns the files.
+    """Write a project that `spark-pipelines run` can execute unchanged; returns the files.
 
-    FailedPrecondition when one of them is there, and nothing is written then; with `force` they are replaced.
+    Raises FailedPrecondition if one of them exists, and writes nothing then; with `force`, existing files are replaced.
     """
     if not _NAME.fullmatch(name):
         raise InvalidArgument.of("name", name, "up to 100 letters, digits, - and _, the first a letter")
@@ -57,7 +57,7 @@ def write_project(directory: str | os.PathLike[str], *, endpoint: str, name: str
 
 
 def stream(spark: SparkSession, view: str) -> DataFrame:
-    """A view of the log, from its beginning, as the settings of the project say."""
+    """A view of the log, from its beginning, with the settings of the project."""
     reader = spark.readStream.format("penstock").options(**_server(spark)).options(view=view, startingOffsets="earliest")
     pattern = setting(spark, "streams")
     if view == "events":
@@ -66,7 +66,7 @@ def stream(spark: SparkSession, view: str) -> DataFrame:
 
 
 def sink_options(spark: SparkSession) -> dict[str, str]:
-    """The options of the sink that publishes to the topic of the settings."""
+    """The options of the sink that publishes to the topic in the settings."""
     return _server(spark) | {"stream": setting(spark, "sink")}
 
 
@@ -76,7 +76,7 @@ def _server(spark: SparkSession) -> dict[str, str]:
 
 
 def setting(spark: SparkSession, name: str) -> str:
-    """What the project's configuration says of `spark.penstock.` and a name."""
+    """The value of `spark.penstock.NAME` in the project's configuration."""
     full = f"spark.penstock.{name}"
     value = spark.conf.get(full, None)
     if not value:

@@ -1,4 +1,4 @@
-"""`spark.read.format("penstock")`: the ranges of a batch read, out of the log, the lake, or both."""
+"""`spark.read.format("penstock")`: batch reads of offset ranges from the log, the lake, or both."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("penstock.pipeline")
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver; sent to the tasks, where it only reads.
+    """Plans on the driver, and is sent to the tasks, where it only reads.
 
-    It has no `pushFilters`: Spark keeps a reader with the frame that was loaded, and would give the rows that the filters of one
-    query have left to all other queries of that frame.
+    It has no `pushFilters`: Spark keeps one reader for a loaded frame, so other queries of that frame would get only the rows
+    that passed the filters of the first query.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -33,8 +33,8 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = arrow_schema(schema, options)
 
-    def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
-        """The tasks, for the log as it is now."""
+    def partitions(self) -> list[InputPartition]:  # Spark accepts no sequence other than a list
+        """The tasks for the current state of the log."""
         options = self._options
         with closing(open_source(options)) as log:
             pieces, losses = _ranges(options, log, find(log, options))
@@ -43,12 +43,12 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
-            return iter(())  # Spark makes one up when nothing is to be read
+            return iter(())  # Spark creates an empty partition if there is nothing to read
         return scan(self._options, self._schema, partition)
 
 
 def _ranges(options: SourceOptions, log: Log, spans: Mapping[str, StreamSpan]) -> tuple[list[OffsetRange], list[LostData]]:
-    """What the options ask for, and what of it is gone."""
+    """The ranges that the options select, and which parts of them are lost."""
     found = []
     for bound, default in ((options.start, EARLIEST), (options.stop, LATEST)):
         times = rules.times(spans, bound)

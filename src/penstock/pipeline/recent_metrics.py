@@ -1,4 +1,4 @@
-"""The newest metrics of a lake, read without Spark: a table in a terminal is not worth the seconds that Spark takes to start."""
+"""The newest metrics of a lake, read without Spark, which would take seconds to start for a table in a terminal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HINT = "`penstock pipeline run` makes them; a window is there when its end and t
 
 
 def recent(lake: str, minutes: float, name: str = METRICS) -> list[dict[str, Any]]:
-    """The rows of the windows that ended in the last this many minutes before the end of the newest, oldest first.
+    """The rows of the windows that ended in the last `minutes` before the end of the newest window, oldest first.
 
-    Not before now: a window is there when the watermark has passed it.
+    The newest window is the reference, not the current time: a window is written when the watermark has passed it.
     """
     table = Lake(lake).table(name)
     days = sorted({file["partition.date"] for file in table.files()}, reverse=True)
@@ -32,8 +32,8 @@ def recent(lake: str, minutes: float, name: str = METRICS) -> list[dict[str, Any
         rows += found
         ends.append(max(row["window_end"] for row in found))
         if min(row["window_end"] for row in found) <= ends[0] - timedelta(minutes=minutes):
-            break  # days come newest first: those before have nothing to add
+            break  # newest day first: earlier days have no rows in the range
     after = max(ends) - timedelta(minutes=minutes)
     wanted = [row for row in rows if row["window_end"] > after]
-    # What is null comes first: the whole before its parts.
+    # Nulls first: a total before its parts.
     return sorted(wanted, key=lambda row: [(row[column] is not None, row[column]) for column in _ORDERS[name]])

@@ -1,6 +1,6 @@
-"""What a redrive does at the server: it starts once, and moves letters in slices, each letter once for its id. Without Spark.
+"""The server side of a redrive, without Spark: it starts once, and moves dead letters in slices, each once for a redrive id.
 
-A slice and the note that it was moved are one commit of the server, so it does not matter when either side is killed.
+A slice and the note that it was moved are one commit of the server, so a crash of either side does no harm.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What the server keeps of a redrive."""
+    """What the server stores about a redrive."""
 
     arguments: dict[str, str]
     stop: int
-    """The end of the event log when it was started: letters that died later do not belong to it."""
+    """The end of the event log at the start: letters that died later are not part of the redrive."""
 
 
 def begin(target: Target, redrive: Redrive, note: Note) -> Note:
-    """Keep what a redrive is about; returns what the first command with its id kept. With other arguments it is an error."""
+    """Store the note of a redrive; returns the note of the first command with its id. Other arguments are an error."""
     with log_of_server(target) as log:
         kept = msgspec.json.decode(log.begin_redrive(redrive.redrive_id, msgspec.json.encode(note).decode()), type=Note)
     redrive.check_arguments(kept.arguments)
@@ -53,7 +53,7 @@ def move(
     *,
     moved: Callable[[int], None] = lambda _: None,
 ) -> dict[str, int]:
-    """Requeue letters in order, at the rate; returns how many each queue or subscription got for this id, now and before.
+    """Requeue letters in order, at the rate; returns how many each queue or subscription got for this id, including earlier runs.
 
     `wait` sleeps for seconds and returns whether to stop. `moved` is called with the number of letters of each slice.
     """

@@ -1,4 +1,4 @@
-"""The rows of ranges, as Spark wants them: what a task does. It keeps nothing for the next one, and touches no row in Python."""
+"""Reads the rows of ranges in a task of Spark. It keeps no state between tasks, and processes no single row in Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.pipeline")
 
 BATCH_ROWS = 16_384
-"""Larger batches are cut: Java holds two or three of them at once for each task."""
+"""Larger batches are split: Java holds two or three of them at once for each task."""
 
 CONTACT_SECONDS = 5.0
 CURSOR_SECONDS = 2.0
@@ -40,13 +40,13 @@ Read = Callable[[int, int], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads: ranges of streams."""
+    """The ranges of streams that one task reads."""
 
     pieces: tuple[OffsetRange, ...]
 
 
 def open_source(options: SourceOptions) -> Log:
-    """What plans on the driver: the log that the options name, the lake, or both as one. With both, the server is asked."""
+    """The log to plan with on the driver: the log of the options, the lake, or both combined. It prefers the server."""
     if options.storage == LAKE:
         return _with_lake(options, None)
     log = _server(options) if options.endpoint is not None else _directory(options)
@@ -61,14 +61,14 @@ def open_source(options: SourceOptions) -> Log:
 
 
 def open_rows(options: SourceOptions) -> Log:
-    """What a task reads from: the same. With both a server and its directory, the directory."""
+    """The log that a task reads from: as in `open_source`, but it prefers the directory if there is also a server."""
     if options.storage == LAKE:
         return _with_lake(options, None)
     return _with_lake(options, _directory(options) if options.path is not None else _server(options))
 
 
 def _check_directory(server: Log, path: str) -> None:
-    """Refuse what is no data directory, or that of another server, as far as the token lets it be known."""
+    """Refuse a path that is not a data directory, or that of another server, as far as the token allows the check."""
     from penstock.log.http import HttpLog  # noqa: PLC0415  # a data directory needs none
 
     DirectoryLog(path).close()
@@ -91,13 +91,13 @@ def _directory(options: SourceOptions) -> Log:
 def _with_lake(options: SourceOptions, log: Log | None) -> Log:
     if options.storage == LOG and log is not None:
         return log
-    from penstock.pipeline.lake.reading import LakeLog  # noqa: PLC0415  # most reads have nothing to do with a lake
+    from penstock.pipeline.lake.reading import LakeLog  # noqa: PLC0415  # most reads do not use a lake
 
     return LakeLog(options, log)
 
 
 def check_reach(log: Log) -> None:
-    """On the driver, before anything else: a missing server is reported within seconds, not when a task gives up."""
+    """Check on the driver, before anything else, so that a missing server is reported within seconds, not when a task fails."""
     from penstock.log.http import HttpLog  # noqa: PLC0415  # a data directory needs none
 
     if isinstance(log, HttpLog):
@@ -105,22 +105,22 @@ def check_reach(log: Log) -> None:
 
 
 def open_cursors(options: SourceOptions) -> WritableLog:
-    """The server that keeps the cursor. It is not waited for: what it misses, it gets the next time."""
-    from penstock.log.http import HttpLog  # noqa: PLC0415  # few queries have a cursor, and no task
+    """The server that stores the cursor, with a short timeout: a missed update is included in the next one."""
+    from penstock.log.http import HttpLog  # noqa: PLC0415  # few queries have a cursor, and tasks never do
 
     assert options.endpoint is not None, "checked with the options"
     return HttpLog(options.endpoint, token=options.token, project=options.project, timeout=CURSOR_SECONDS)
 
 
 def find(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
-    """What there is of what the options ask for; NotFound for a stream that is named and missing."""
+    """The streams that the options select. Raises NotFound for a named stream that does not exist."""
     if options.is_messages:
         return by_name(log.spans(options.streams, options.pattern), is_messages=True)
     return by_name(log.spans([]), is_messages=False)
 
 
 def find_present(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
-    """The same, but that streams that are missing are just not there."""
+    """Like `find`, but missing streams are left out."""
     try:
         return find(log, options)
     except NotFound:
@@ -136,7 +136,7 @@ def parts(options: SourceOptions, pieces: Sequence[OffsetRange]) -> list[Part]:
 
 
 def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
-    """The Arrow schema of Spark's, which may be that of the source or, when a user gives one, some of its columns."""
+    """The Arrow schema for Spark's schema, which is that of the source, or some of its columns if the user sets one."""
     known = column_names(options.view)
     for field in schema.fields:
         if field.name not in known or field.dataType.simpleString() not in TYPES:
@@ -163,7 +163,7 @@ def _reader(log: Log, options: SourceOptions, piece: OffsetRange, columns: Seque
 
 
 def surviving(piece: OffsetRange, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:
-    """What there still is of a piece. What is gone is an error (`is_strict`), or is reported and skipped."""
+    """The remaining rows of a range. Lost rows are an error (`is_strict`), or are logged and skipped."""
     start, stop = piece.start, piece.stop
     while start < stop:
         try:
@@ -171,7 +171,7 @@ def surviving(piece: OffsetRange, read: Read, *, is_strict: bool) -> Iterator[pa
             return
         except OutOfRange as error:
             if error.earliest > start:
-                # Whatever came before this error lies before `earliest`: nothing is read twice.
+                # All rows before this error are before `earliest`: nothing is read twice.
                 loss = overtaken(piece.stream, max(start, error.offset), min(error.earliest, stop))
                 start = error.earliest
             elif error.latest < stop:
@@ -194,7 +194,7 @@ def _report(loss: LostData, error: Exception, *, is_strict: bool) -> None:
 
 
 def _fit(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches exactly as Spark expects them: these columns in this order, these types, not too many rows."""
+    """Batches as Spark expects them: the columns and types of the schema in its order, and at most BATCH_ROWS rows."""
     for batch in batches:
         columns = [batch.column(field.name) for field in schema]
         fitting = [

@@ -1,4 +1,4 @@
-"""The columns of everything that the pipeline reads and writes, as Spark knows them. Timestamps are UTC, in microseconds."""
+"""The columns of all tables that the pipeline reads and writes, with Spark types. Timestamps are UTC, in microseconds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LIFECYCLE = (
     "attempts int not null, nacks int not null, expiries int not null, consumer string, wait_ms double, processing_ms double, "
     "outcome string not null, is_late boolean not null, event_offset bigint not null"
 )
-"""One row for each life of a message in a subscription. `outcome`: acked, dead_lettered, dropped, or open when the watermark has
-passed. `updated_at` and `event_offset` are those of the last event. `is_late`: the beginning was given up before the end came."""
+"""One row for each life of a message in a subscription. `outcome`: acked, dead_lettered, dropped, or open if the watermark has
+passed. `updated_at` and `event_offset` are those of the last event. `is_late`: the beginning was dropped before the end came."""
 
 METRICS = (
     "window_start timestamp not null, window_end timestamp not null, stream string not null, subscription string, "
@@ -37,14 +37,14 @@ METRICS = (
     "processing_p50_ms double, processing_p95_ms double, processing_p99_ms double, "
     "redelivery_ratio double, dead_letter_ratio double, error_ratio double, oldest_age_ms double"
 )
-"""One row for each window, stream, subscription and consumer; what is published has no subscription."""
+"""One row for each window, stream, subscription and consumer; publishes have no subscription."""
 
 LEVELS = (
     "window_start timestamp not null, window_end timestamp not null, kind string not null, name string not null, priority int, "
     "ready bigint not null, ready_max bigint not null, in_flight bigint not null, delayed bigint not null, dead bigint not null, "
     "oldest_age_ms double, utilisation double, retries bigint not null, rate_limit_waits bigint not null, open_ms double not null"
 )
-"""One row for each window and each queue, subscription, pool and target of a router; and for each priority that waits."""
+"""One row for each window and each queue, subscription, pool and target of a router; and for each priority with messages."""
 
 LEVELS_STREAM = "_penstock.levels"
 
@@ -56,6 +56,6 @@ TRIAGE = (
     "count bigint not null, first_at timestamp not null, last_at timestamp not null, samples string not null, "
     "example string not null, action string not null, condition string not null"
 )
-"""One row for each group of dead letters that a triage at `at` found. `samples`: ids of messages, with spaces between."""
+"""One row for each group of dead letters that a triage at `at` found. `samples`: ids of messages, separated by spaces."""
 
 TRIAGE_STREAM = "_penstock.triage"

@@ -1,6 +1,6 @@
-"""A Spark session with nothing to set up: the right Python, enough memory, loopback when all is local, and no noise.
+"""A Spark session without setup: the right Python, enough memory, loopback if everything is local, and no noise in the log.
 
-`session("my job")` is all that a job or a notebook needs. Whatever is passed in `conf`, or was said to `spark-submit`, wins.
+`session("my job")` is all that a job or a notebook needs. `conf` and the options of `spark-submit` take precedence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     Spark: TypeAlias = SparkSession
-    """For those who may not import pyspark themselves."""
+    """For modules that must not import pyspark themselves."""
 
 INSTALL = how_to_install("spark")
 PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
@@ -40,31 +40,31 @@ PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "deltalake": ((1, 6), (2,), "from 1.6 up to 2"),
     "pandas": ((2, 2), (3,), "from 2.2 up to 3, which PySpark does not know"),
 }
-"""The oldest version that will do, and the first that will not."""
+"""The oldest supported version, and the first version that is too new."""
 GIB = 1 << 30
 CONNECT_PORT, MASTER_PORT, PATIENCE_SECONDS = 15002, 7077, 3.0
 _MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]", re.ASCII | re.IGNORECASE)
 
 EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
-"""What may be set on any session, also on one that was there before."""
+"""Settings for every session, including existing ones."""
 
 STARTED = {
-    "spark.ui.showConsoleProgress": "false",  # it would be drawn over our own progress
-    # Checkpoints on this machine's disk without a checksum file beside each, which Java makes with two more processes (chmod):
-    # measured, a small batch takes 90 ms in place of 160. Spark's own checksums stay; other file systems are not concerned.
+    "spark.ui.showConsoleProgress": "false",  # it would be drawn over the progress of the job
+    # No checksum file beside each checkpoint file on a local disk, for which Java starts two more processes (chmod): measured, a
+    # small batch takes 90 ms instead of 160. Spark's own checksums stay; other file systems are not affected.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
-"""What counts when Spark starts."""
+"""Settings that only have an effect when Spark starts."""
 
 ALONE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "4",  # of two hundred, most would be empty on one machine
+    "spark.sql.shuffle.partitions": "4",  # the default is 200, and most would be empty on one machine
 }
-"""For a Spark that is on this machine alone."""
+"""Settings for a Spark that runs only on this machine."""
 
 SERVER_SETTINGS = {"spark.penstock.endpoint": "PENSTOCK_SERVER", "spark.penstock.token": "PENSTOCK_TOKEN"}
-"""Settings of a session that name the server for reads and writes that name none, and the variables that say the same."""
+"""Settings of a session with the default server for reads and writes, and the environment variables with the same meaning."""
 
 NOISE = b"WARNING: Using incubator modules"
 _TELLING = re.compile(r"^(?:Exception in thread \"main\" [\w.$]+: |Error: |Error occurred during |Caused by: [\w.$]+: )")
@@ -79,12 +79,12 @@ def session(
     conf: Mapping[str, str] | None = None,
     background: bool = False,
 ) -> SparkSession:
-    """A session: in this process (`local[*]`, unless `master` says which cluster), or at a Spark Connect server (`remote`).
+    """A session: in this process (`local[*]`, or the cluster of `master`), or at a Spark Connect server (`remote`).
 
-    With `background` it stands back behind other programs of this machine, such as a server: this thread and the Spark that it
-    starts have a lower priority, and one processor less is used unless `master` says how many.
-    A session that this process has already is returned as it is, but for `conf` and the settings that may change while it runs.
-    FailedPrecondition, with what to do, when Java or a package is missing or too old.
+    With `background`, other programs of this machine, such as a server, come first: this thread and the Spark that it starts have
+    a lower priority, and one processor is left unused unless `master` has a number.
+    An existing session of this process is returned; of `conf`, only settings that may change at run time are applied to it.
+    Raises FailedPrecondition, with a hint, if Java or a package is missing or too old.
     """
     check_packages()
     if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
@@ -96,7 +96,7 @@ def session(
         check_remote(remote)
         with as_penstock_error():
             return _connected(app, remote, given)
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been reported in our words
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # checked above, so that a missing one gives a readable error
 
     if SparkSession.getActiveSession() is None:
         with as_penstock_error():
@@ -110,7 +110,7 @@ def session(
 
 
 def has_session() -> bool:
-    """Whether this process has a session already."""
+    """Whether this process already has a session."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -119,17 +119,17 @@ def has_session() -> bool:
 
 
 def ui_address(spark: SparkSession) -> str | None:
-    """Where the web page of this Spark is; None when it has none, or is elsewhere."""
+    """The address of Spark's web UI; None if there is none, or Spark runs elsewhere."""
     context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
     return None if context is None else context.uiWebUrl or None
 
 
 def is_alone(master: str) -> bool:
-    """Whether a master is on this machine, so that nobody else has to reach the driver."""
+    """Whether a master is on this machine, so that no other machine has to reach the driver."""
     if master == "local" or master.startswith(("local[", "local-cluster[")):
         return True
     if not master.startswith("spark://"):
-        return False  # of a cluster behind another address nobody knows where its machines are
+        return False  # for other kinds of clusters, the location of the machines is unknown
     host = urlsplit(master).hostname or ""
     with suppress(ValueError):
         return ip_address(host).is_loopback
@@ -137,9 +137,9 @@ def is_alone(master: str) -> bool:
 
 
 def check_remote(remote: str) -> None:
-    """Raise unless somebody listens at the address of a Spark Connect server: Spark itself would try for ten minutes.
+    """Raise unless a server listens at the address of a Spark Connect server: Spark itself would try for ten minutes.
 
-    A `local[…]` is a server of Spark's own, started on this machine.
+    For `local[…]`, Spark starts its own server on this machine.
     """
     if remote == "local" or remote.startswith("local["):
         return
@@ -150,8 +150,8 @@ def check_remote(remote: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Raise unless somebody listens at the address of a cluster, where it is one: Spark itself would try for a minute."""
-    if master.startswith("spark://") and "," not in master:  # of several, one is enough
+    """If `master` is the address of a cluster, raise unless a server listens there: Spark itself would try for a minute."""
+    if master.startswith("spark://") and "," not in master:  # with several masters, one is enough
         _check_listener(master, "Spark master", MASTER_PORT)
 
 
@@ -164,7 +164,7 @@ def _check_listener(url: str, what: str, port: int) -> None:
 
 
 def check_packages() -> None:
-    """FailedPrecondition when PySpark is missing, or something has a version that does not fit."""
+    """Raise FailedPrecondition if a package is missing, or its version is not supported."""
     for name, (oldest, too_new, wanted) in PACKAGES.items():
         try:
             found = version(name)
@@ -175,17 +175,17 @@ def check_packages() -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """(4, 3) of 4.3.0.dev1: what can be compared."""
+    """The comparable part of a version: (4, 3) for 4.3.0.dev1."""
     return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
 
 
 def memory_for(total: int) -> str:
-    """The driver's memory on a machine with this many bytes: a quarter, from 1 to 4 GiB. Locally the driver does all the work."""
+    """The driver's memory on a machine with `total` bytes: a quarter, from 1 to 4 GiB. Locally the driver does all the work."""
     return f"{min(max(total // 4, GIB), 4 * GIB) // (1 << 20)}m"
 
 
 def _submitted() -> dict[str, str]:
-    """The options of `spark-submit`, its `--master` too, where it runs this process; it has started Java then."""
+    """The options of `spark-submit`, including `--master`, if it runs this process. It has already started Java then."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -199,7 +199,7 @@ def _settings(master: str | None, driver_memory: str | None, given: dict[str, st
     settings = {"spark.master": master, **EVERYWHERE, **STARTED}
     if is_alone(master):
         settings |= ALONE
-        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # workers with another Python never connect
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # workers with another Python version never connect
             os.environ.setdefault(name, sys.executable)
     settings["spark.driver.memory"] = driver_memory or memory_for(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
@@ -217,11 +217,11 @@ def _launch(app: str, settings: dict[str, str], *, background: bool) -> None:
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
-    # PySpark also writes each error that it raises to the standard error, Java's frames and all, as one line of JSON.
+    # PySpark also writes each error that it raises to the standard error, with the Java stack trace, as one line of JSON.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
     conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
-    if SparkContext._gateway is not None:  # a context was stopped in this process: its Java is used again
+    if SparkContext._gateway is not None:  # a context was stopped in this process: reuse its Java
         SparkContext(conf=conf)
         return
     if background:
@@ -229,7 +229,7 @@ def _launch(app: str, settings: dict[str, str], *, background: bool) -> None:
     source, heard = os.pipe()
     voice = JavaOutput(source)
     try:
-        # In a session of its own: Ctrl-C at the terminal is for us, who then stop Spark, not for its workers as well.
+        # In its own process session: Ctrl-C at the terminal only goes to this process, which then stops Spark and its workers.
         gateway = launch_gateway(conf, {"stderr": heard, "start_new_session": True})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
         os.close(heard)
@@ -242,7 +242,7 @@ def _launch(app: str, settings: dict[str, str], *, background: bool) -> None:
 
 
 class JavaOutput:
-    """What Java says on its standard error: kept until it has started, passed on from then, but for what it always says."""
+    """The standard error of Java: buffered until Java has started, passed through afterwards, without the usual warnings."""
 
     def __init__(self, source: int) -> None:
         self._source = source
@@ -253,13 +253,13 @@ class JavaOutput:
         self._thread.start()
 
     def pass_on(self) -> None:
-        """Say what was kept, and all that comes."""
+        """Write the buffered lines, and all further ones."""
         with self._lock:
             self._is_passed_on = True
             os.write(2, b"".join(self._kept))
 
     def last_lines(self) -> str:
-        """Why it ended: the first sentence that names an exception or an error, or the last line."""
+        """Why Java ended: the first line that names an exception or an error, or the last line."""
         self._thread.join()
         lines = [line.decode(errors="replace").strip() for line in self._kept if not line.startswith(b"\tat ")]
         telling = [line for line in lines if _TELLING.search(line)]
@@ -278,11 +278,11 @@ class JavaOutput:
 
 
 def _register(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    """Name our data source. Spark finds it by itself, but on a cluster it hands `--py-files` only to one that was registered.
+    """Register the data source. Spark finds it anyway, but on a cluster it passes `--py-files` only to registered sources.
 
-    Its environment is a map that threads may change at once. Each stream puts the same settings into it when it starts, and two
-    that start together spoil the HashMap that Spark would make: after that, no task can be read (OptionalDataException).
-    Spark hands its settings to no data source, but its environment: there are those that name the server.
+    Its environment must be a concurrent map. Each stream puts the same settings into it when it starts, and two that start at the
+    same time corrupt the HashMap that Spark would create: after that, no task can be read (OptionalDataException).
+    Spark does not pass its settings to data sources, only the environment, so the settings of the server are put there.
     """
     from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
 

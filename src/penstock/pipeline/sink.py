@@ -1,14 +1,14 @@
 """Writing: `df.write.format("penstock")` and `df.writeStream.format("penstock")`, exactly once.
 
     driver                      tasks (executors)                   server
-    a writer for each try ────> stage: parts of a write ──────────> stored, invisible
+    a writer per attempt  ────> stage: parts of a write ──────────> stored, invisible
     commit(query, batch)  ────────────────────────────────────────> published, all or nothing, once
-    or abort              ────────────────────────────────────────> forgotten
+    or abort              ────────────────────────────────────────> deleted
 
-Spark makes a new writer for every try of a batch and sends it to its tasks, so the name of the write that was drawn when it was
-made is known to all tasks of one try and to no others. Parts are named by the attempt of their task: what a lost, failed or
-speculative attempt has staged is not named in the commit and goes with the write. What a whole try has left behind that never
-came to its commit (the driver was killed) runs out at the server. A batch that is tried again is known by (query, batch).
+Spark creates a new writer for every attempt of a batch and sends it to its tasks, so its random name is known to all tasks of
+this attempt and to no others. Parts are named by the attempt of their task: parts of a lost, failed or speculative task attempt
+are not named in the commit, and are deleted with the write. If the driver is killed before the commit, the staged write expires
+at the server. A repeated batch is recognised by (query, batch).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 
 PART_BYTES = 8 * 1024 * 1024
-"""How much a task holds and stages at once: small enough to be sent again, large enough to be worth a request."""
+"""How much a task buffers and stages at once: small enough to be sent again, large enough for the cost of a request."""
 
 QUERY_ID = "sql.streaming.queryId"
 
-# What a column is on the wire. Numbers are not squeezed into less here: the server names the row that is out of bounds.
+# The types of columns on the wire. Numbers are not narrowed here: the server reports the row that is out of bounds.
 _WIRE: dict[str, pa.DataType] = {
     VALUE: pa.binary(),
     KEY: pa.string(),
@@ -67,27 +67,27 @@ _WIRE: dict[str, pa.DataType] = {
     STREAM: pa.string(),
 }
 
-Values = list[Any]  # whatever JSON knows
+Values = list[Any]  # any JSON values
 
 ESCAPED = '"\\' + "".join(map(chr, range(32)))
-"""The characters that cannot stand in a JSON text as they are."""
+"""The characters that must be escaped in a JSON string."""
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 @dataclass(frozen=True)
 class StagedParts(WriterCommitMessage):
-    """What a task reports to the driver: where its rows wait."""
+    """What a task reports to the driver: the parts that it staged."""
 
     write: str
     partition: int
     parts: tuple[str, ...]
     query: str | None
-    """The streaming query that the task belongs to; Spark passes it to tasks, not to the driver's side of a sink."""
+    """The streaming query of the task; Spark passes it to tasks, but not to the driver side of a sink."""
 
 
 class _Stager:
-    """What tasks do, and what the driver does with what they did."""
+    """Staging in the tasks, and publishing on the driver."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -100,7 +100,7 @@ class _Stager:
         self._layout: Layout = layout(columns, is_json=self._to.is_json, has_stream=self._to.stream is not None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:
-        """In a task: stage its rows, a part at a time."""
+        """Called in a task: stage its rows, one part at a time."""
         context = TaskContext.get()
         assert context is not None, "Spark calls it in a task"
         name = f"{context.partitionId()}-{context.taskAttemptId()}"
@@ -124,34 +124,34 @@ class _Stager:
 
 
 class BatchSink(_Stager, DataSourceArrowWriter):
-    """`df.write`. With the options `query` and `batch`, as foreachBatch knows them, a write that is repeated adds nothing."""
+    """`df.write`. With the options `query` and `batch`, as in foreachBatch, a repeated write adds nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         self._query, self._batch = self._to.for_batch()
-        if self._query is None:  # a batch of a query may sit out a restart of the server
+        if self._query is None:  # a batch of a query may wait during a restart of the server
             check_reach(self._log)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, when all tasks are done: publish."""
+        """Publish. Called on the driver, when all tasks are done."""
         if staged := _staged(messages):
-            # Never by the query that the tasks know: in foreachBatch they know one, and all its writes would be taken for one.
+            # Do not use the query id of the tasks: in foreachBatch they have one, and all writes of a batch would count as one.
             self._publish(staged, self._query, self._batch)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # it knows its write by itself
-        """On the driver, when a task has failed for good."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # it knows its own write
+        """Delete the staged parts. Called on the driver, when a task has finally failed."""
         self._forget([self._write])
 
 
 class StreamSink(_Stager, DataSourceStreamArrowWriter):
-    """`df.writeStream`. A batch is known by the id of the query, which its checkpoint keeps, and by its number."""
+    """`df.writeStream`. A batch is identified by the id of the query, which is stored in its checkpoint, and by its number."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         self._to.for_stream()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """On the driver, when all tasks of a batch are done: publish."""
+        """Publish. Called on the driver, when all tasks of a batch are done."""
         if staged := _staged(messages):
             query = self._to.query or staged[0].query
             if query is None:
@@ -159,7 +159,7 @@ class StreamSink(_Stager, DataSourceStreamArrowWriter):
             self._publish(staged, query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """On the driver, when a task has failed for good. The writer here is not the one that the tasks had."""
+        """Delete the staged parts. Called on the driver, when a task has finally failed. The tasks had another writer object."""
         self._forget(task.write for task in _staged(messages))
 
 
@@ -168,7 +168,7 @@ def _staged(told: Sequence[WriterCommitMessage | None]) -> list[StagedParts]:
 
 
 def messages(batch: pa.RecordBatch, shape: Layout) -> pa.RecordBatch:
-    """The rows of a batch as the log takes them."""
+    """The rows of a batch in the format of the log API."""
     columns = {SAME.get(name, name): _on_wire(name, batch.column(name)) for name in shape.special}
     if shape.payload is not None:
         columns[VALUE] = json_rows(batch, shape.payload)
@@ -186,8 +186,8 @@ def _on_wire(name: str, column: pa.Array) -> pa.Array:
 
 
 def _attributes(headers: pa.Array) -> pa.Array:
-    """Kafka's headers, a list of names with bytes, as a map of texts."""
-    # A slice keeps the items of all rows: these are brought to begin with the first.
+    """Kafka headers, a list of names with bytes, as a map of texts."""
+    # A slice keeps the items of all rows: this makes them start with those of the slice.
     headers = pa.concat_arrays([headers])
     names, values = headers.values.field("key"), pc.fill_null(headers.values.field("value"), b"").cast(pa.string())
     return pa.MapArray.from_arrays(headers.offsets, names, values, mask=headers.is_null() if headers.null_count else None)
@@ -199,7 +199,7 @@ def _seconds(column: pa.Array) -> pa.Array:
 
 
 def pieces(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups of about this many bytes; one that is larger is cut. Those without rows are left out."""
+    """The batches in groups of about `limit` bytes; larger batches are split, empty ones are left out."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -218,8 +218,8 @@ def json_rows(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
     """Return one JSON object for each row, with these columns in this order, as a column of bytes.
 
     Dates and times are ISO 8601 (instants in UTC, with a Z), decimals are numbers with all their digits, binary is base64,
-    intervals are ISO 8601 durations. Nulls are kept. What JSON cannot express (NaN, infinity) is null. It works on a column at a
-    time as far as possible, since a cell at a time is slow.
+    intervals are ISO 8601 durations. Nulls are kept. Values that JSON cannot express (NaN, infinity) become null. It processes
+    whole columns as far as possible, because single cells are slow.
     """
     columns = [_values(batch.column(name)) for name in names]
     return pa.array(list(map(_ENCODER.encode, map(_row(tuple(names)), *columns))), pa.binary())
@@ -227,7 +227,7 @@ def json_rows(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
 
 @cache
 def _row(names: tuple[str, ...]) -> Callable[..., object]:
-    """What makes a row of its cells: a struct, which is encoded three times as fast as a dict, unless a name must be escaped."""
+    """A function from cells to a row: a struct, encoded three times as fast as a dict, unless a name must be escaped."""
     if any(character in name for name in names for character in ESCAPED):
         return lambda *cells: dict(zip(names, cells, strict=True))
     fields = [f"c{index}" for index in range(len(names))]
@@ -257,7 +257,7 @@ def _values(column: pa.Array) -> Values:
 
 
 def _quick(column: pa.Array) -> Values:
-    """As numpy makes them, many times faster than one by one. A number that is missing becomes NaN, which JSON has as null."""
+    """Convert with numpy, many times faster than cell by cell. A missing number becomes NaN, encoded as null."""
     cells: Values = column.to_numpy(zero_copy_only=False).tolist()
     return cells
 
@@ -268,13 +268,13 @@ def _cells(column: pa.Array) -> Values:
 
 
 def _values_or_none(column: pa.Array) -> Values:
-    """Whole numbers with gaps: numpy would make them floats, and lose digits."""
+    """Integers with nulls: numpy would convert them to floats, and lose digits."""
     numbers, is_null = _quick(column.fill_null(0)), _quick(column.is_null())
     return [None if gap else number for number, gap in zip(numbers, is_null, strict=True)]
 
 
 def _instants(column: pa.Array) -> pa.Array:
-    """ISO 8601, with six digits of a second. Spark's instants are in UTC whatever zone they name; others have no zone."""
+    """ISO 8601 with microseconds. Spark's timestamps with a zone are in UTC, whatever zone they name; others have no zone."""
     text = pc.replace_substring(column.cast(pa.timestamp("us")).cast(pa.string()), pattern=" ", replacement="T")
     return pc.binary_join_element_wise(text, "Z", "") if column.type.tz is not None else text
 
@@ -294,7 +294,7 @@ def _maps(column: pa.Array) -> Values:
 
 
 def _grouped(column: pa.Array, flat: Values) -> Values:
-    """The cells of all lists, or of all maps, in the groups that they belong to."""
+    """The cells of all lists, or of all maps, grouped by row."""
     ends = _quick(column.offsets)
     return _with_nulls(column, [flat[start:stop] for start, stop in pairwise(ends)])
 

@@ -1,4 +1,4 @@
-"""`format("penstock")`: what Spark finds under that name, for reading and writing, in batches and as a stream."""
+"""`format("penstock")`: the data source of Spark, for reading and writing, in batches and as a stream."""
 
 # ruff: noqa: N802  # the names are Spark's
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class PenstockDataSource(DataSource):
-    """Reads and writes are made of parts that are imported when they are used: a task that reads needs no writer."""
+    """The data source. Readers and writers are imported when they are used: a task that reads needs no writer."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(from_environment(options, os.environ))
 
     @classmethod
     def name(cls) -> str:
-        """What is written in `format`."""
+        """The name for `format`."""
         return "penstock"
 
     def schema(self) -> str | StructType:
         """The columns of the view, or of the table."""
         if table := table_options(self.options):
-            from penstock.pipeline.table_reader import table_schema  # noqa: PLC0415  # most reads have nothing to do with a lake
+            from penstock.pipeline.table_reader import table_schema  # noqa: PLC0415  # most reads do not use a lake
 
             return table_schema(table)
         return schema_of(source_options(self.options))

@@ -1,8 +1,8 @@
-"""`spark.readStream.format("penstock")`: Spark's questions, put to a `Follower` on the driver and to a scan in the tasks.
+"""`spark.readStream.format("penstock")`: calls of Spark are answered by a `Follower` on the driver and a scan in the tasks.
 
-The follower knows which offsets there are, how many of them the next batch takes, and which losses were reported. It lives as
-long as its query, in a process of its own. All that must outlive it is in Spark's checkpoint: a new follower gives the same
-answers for the same offsets.
+The follower knows which offsets exist, how many of them the next batch takes, and which losses were reported. It lives as long as
+its query, in its own process. All state that must outlive it is in Spark's checkpoint: a new follower gives the same answers for
+the same offsets.
 """
 
 # ruff: noqa: N802  # the names are Spark's
@@ -34,17 +34,17 @@ from penstock.pipeline.core.options import LATEST, SourceOptions
 from penstock.pipeline.core.planning import share
 from penstock.pipeline.scan import Part, arrow_schema, find, find_present, open_cursors, open_source, parts, scan
 
-Stored = dict[str, Any]  # offsets as Spark keeps them: JSON
+Stored = dict[str, Any]  # offsets as Spark stores them: JSON
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made on the driver, where it follows the log, and sent to the tasks, where it only reads."""
+    """Created on the driver, where it follows the log, and sent to the tasks, where it only reads."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         options.check_stream()
         self._options = options
         self._schema = arrow_schema(schema, options)
-        self._followed: Follower | None = None  # opened with the first question, which no task asks
+        self._followed: Follower | None = None  # opened at the first call on the driver; tasks never open it
 
     @property
     def _follower(self) -> Follower:
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(encode(self._follower.begin()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options. Spark knows no two at once: with both, the bytes are counted in `latestOffset`."""
+        """The limit of the options. Spark supports only one: with both, `latestOffset` applies the limit of bytes."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         return ReadAllAvailable() if self._options.max_bytes is None else ReadMaxBytes(self._options.max_bytes)
@@ -70,15 +70,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(encode(self._follower.latest(decode(start), max_rows=max_rows, max_bytes=max_bytes)))
 
     def reportLatestOffset(self) -> Stored | None:
-        """The end of the log, with how far the batch that was planned last is behind it: `latestOffset` in Spark's progress."""
+        """The end of the log, and how far the last planned batch is behind it: `latestOffset` in Spark's progress."""
         return self._follower.newest()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the ends of now as the ends of all."""
+        """Use the current ends of the streams as the end of the query."""
         self._follower.freeze()
 
     def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
-        """The tasks of a batch. Only the offsets count, so that one that is repeated reads the same."""
+        """The tasks of a batch. They depend only on the offsets, so that a repeated batch reads the same rows."""
         return parts(self._options, pieces_of(decode(start), decode(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,11 +96,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 logger = logging.getLogger("penstock.pipeline")
 
 IDLE = 50_000
-"""Microseconds between two questions to a log in which nothing is new. Spark itself asks every ten milliseconds."""
+"""The minimum time between two calls to a log without new data, in microseconds. Spark calls every ten milliseconds."""
 
 
 class Follower:
-    """Follows the streams that the options name. `cursors` opens the log that keeps the cursor, when there is one."""
+    """Follows the streams that the options select. `cursors` opens the log that stores the cursor, if there is one."""
 
     def __init__(self, options: SourceOptions, log: Log, cursors: Callable[[], WritableLog] | None = None) -> None:
         self._options = options
@@ -116,20 +116,20 @@ class Follower:
         self._is_idle = False
         self._asked_at = 0
         self._planned: Offsets = {}
-        """Where the last batch ends."""
+        """The end of the last planned batch."""
         self._batch_at = monotonic()
         self._closed = threading.Event()
 
     def begin(self) -> Offsets:
-        """Where the query begins. Spark may ask more than once before the first batch: the answer stays.
+        """The start of the query. Spark may call it several times before the first batch: the answer stays the same.
 
-        Spark does not keep it, and asks again when a first batch that was killed is repeated. So a stream that begins at its end
-        is left out here and placed by the end of that batch, which is kept: asked again, its end would be another one, and
-        what came in between would be skipped.
+        Spark does not store it, and calls it again if a first batch was killed and is repeated. So a stream that starts at its
+        end is left out here and placed by the end of that batch, which is stored: otherwise the second call would return a later
+        end, and the messages in between would be skipped.
         """
         if self._initial is None:
             spans = find(self._log, self._options)
-            if self._target is not None:  # what came since is not seen
+            if self._target is not None:  # ignore streams and messages that are newer
                 spans = {stream: self._target[stream] for stream in spans if stream in self._target}
             self._seen = spans
             times = rules.times(spans, self._options.start)
@@ -141,18 +141,18 @@ class Follower:
         return self._initial
 
     def freeze(self) -> None:
-        """From now on, what is new is not seen any more: Trigger.AvailableNow."""
+        """Ignore all new data from now on: Trigger.AvailableNow."""
         self._target = self._ask()
 
     def latest(self, start: Offsets, *, max_rows: int | None = None, max_bytes: int | None = None) -> Offsets:
-        """Where a batch that begins at `start` ends: at `start` when nothing is new, after a short wait if nothing was before."""
+        """The end of a batch that begins at `start`: `start` if nothing is new. Waits briefly if the last call found nothing."""
         rules.check_view(start, is_messages=self._options.is_messages)
         spans = self._target
         if spans is None:
             if self._is_idle:
                 self._closed.wait(max(self._asked_at + IDLE - monotonic(), 0) / 1_000_000)
             spans = self._ask()
-        self.commit(start)  # a batch begins where one ended: Spark itself says so only with the batch after
+        self.commit(start)  # the batch before `start` is done: Spark itself calls `commit` for it one batch later
         places = self._places if start == self._initial else {}
         waiting = rules.backlog(start, spans, self._options.matches, places)
         self._report(waiting.losses)
@@ -165,7 +165,7 @@ class Follower:
         return end
 
     def newest(self) -> Stored:
-        """The ends of all streams, as they were when they were last looked at, and what lies between a planned end and them."""
+        """The last known ends of all streams, and how much lies between the planned end and them."""
         places = {stream: self._planned.get(stream, Position(span.number, span.earliest)) for stream, span in self._seen.items()}
         rows = {stream: max(span.latest - places[stream].offset, 0) for stream, span in self._seen.items()}
         sizes = self._sizes({stream: places[stream].offset for stream, count in rows.items() if count})
@@ -175,7 +175,7 @@ class Follower:
         }
 
     def commit(self, end: Offsets) -> None:
-        """Tell the cursor how far Spark got. A server that is away for a moment hears it with the next commit."""
+        """Advance the cursor to Spark's position. If the server is unavailable, the next commit does it."""
         if self._options.cursor is None or self._open_cursors is None or end == self._told_cursor:
             return
         alive = {stream: at.offset for stream, at in end.items() if not self._seen or self._is_alive(stream, at)}
@@ -190,14 +190,14 @@ class Follower:
             logger.warning("cursor %s was not advanced, the next commit tries again: %s", self._options.cursor, error)
 
     def close(self) -> None:
-        """End waits, and let go of the log. Safe to call twice."""
+        """End waits, and close the log. Safe to call twice."""
         self._closed.set()
         self._log.close()
         if self._cursors is not None:
             self._cursors.close()
 
     def _sizes(self, starts: Mapping[str, int]) -> Mapping[str, int]:
-        """How many bytes lie after these offsets. It is only shown: a log that cannot say so now does not end the query."""
+        """The bytes after these offsets. They are only displayed, so an error of the log does not end the query."""
         try:
             return self._log.sizes_after(starts) if starts else {}
         except PenstockError as error:
@@ -222,7 +222,7 @@ class Follower:
                 logger.warning("skipped: %s", loss.text)
 
     def _is_too_little(self, waiting: Backlog, start: Offsets) -> bool:
-        """Whether a batch waits for more rows. What has to be placed, or is frozen, is not waited for."""
+        """Whether a batch waits for more rows. It does not wait if a new stream has to be placed, or after `freeze`."""
         least = self._options.min_rows
         if least is None or self._target is not None or waiting.starts.keys() - start.keys():
             return False
@@ -230,7 +230,7 @@ class Follower:
         return not is_due and sum(waiting.rows.values()) < least
 
     def _reached(self, waiting: Backlog, max_rows: int | None, max_bytes: int | None) -> dict[str, int] | None:
-        """How far limits let a batch get; None: to the end. Never nowhere, if anything waits."""
+        """The offsets that a batch may reach within the limits; None: to the end. If rows wait, at least one is included."""
         rows = {stream: count for stream, count in waiting.rows.items() if count > 0}
         if not rows or (max_rows is None and max_bytes is None):
             return None
@@ -240,11 +240,11 @@ class Follower:
             allowed = {stream: min(max(reached[stream] - start, 0), rows[stream]) for stream, start in starts.items()}
             rows = allowed if any(allowed.values()) else share(rows, 1)
         if max_rows is not None:
-            rows = share(rows, max_rows)  # of what the bytes allow, so that both limits hold and something is left
+            rows = share(rows, max_rows)  # after the limit of bytes, so that both limits hold and rows are left
         return {stream: start + rows.get(stream, 0) for stream, start in starts.items()}
 
     def _offsets_for(self, waiting: Backlog, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """As the log says. A stream that has changed since it was looked at is taken to its end: reading it says what is gone."""
+        """The offsets from the log. A stream that has changed meanwhile is taken to its end: reading it reports what is lost."""
         ends = {stream: waiting.stops[stream].offset for stream in starts}
         try:
             return self._log.offsets_for(starts, max_bytes)

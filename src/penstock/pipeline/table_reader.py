@@ -1,7 +1,7 @@
 """Tables of the lake as frames and streams of Spark, without a jar: `option("lake", …)` and `option("table", "lifecycle")`.
 
-A stream gets all rows that are there when it begins, then those that each commit adds; files that a compaction has merged are not
-new. Its offsets are versions of the table.
+A stream gets all rows that exist when it starts, then the rows that each commit adds. Files that a compaction merged do not count
+as new. Its offsets are versions of the table.
 """
 
 # ruff: noqa: N802  # the names are Spark's
@@ -23,13 +23,13 @@ from penstock.pipeline.core.options import TableOptions
 from penstock.pipeline.lake.table import Lake, Table
 
 TASK_BYTES = 64 << 20
-"""The files of one task have about this many bytes."""
+"""The approximate size of the files of one task."""
 
 Version = dict[str, int]
 
 
 class _Added(msgspec.Struct):
-    """A file in a commit, by Delta's names."""
+    """An added file in a commit, with Delta's names."""
 
     path: str
     size: int
@@ -38,13 +38,13 @@ class _Added(msgspec.Struct):
 
 
 class _Action(msgspec.Struct):
-    """A line of a commit; most say other things than what was added."""
+    """A line of a commit. Most lines are actions other than `add`."""
 
     add: _Added | None = None
 
 
 File = dict[str, Any]
-"""As `Table.files` has it."""
+"""A file as `Table.files` returns it."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class FilePart(InputPartition):
 
 
 def table_schema(options: TableOptions) -> StructType:
-    """The columns of a table, as it is now."""
+    """The current columns of a table."""
     schema: StructType = from_arrow_schema(_table(options).schema())
     return schema
 
 
 class _Scan:
-    """Reading files in tasks, whatever planned them."""
+    """Reads files in tasks, for both readers."""
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         self._options = options
@@ -70,7 +70,7 @@ class _Scan:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
         if not isinstance(partition, FilePart):
-            return  # Spark makes one up when nothing is to be read
+            return  # Spark creates an empty partition if there is nothing to read
         table = _table(self._options)
         for file in partition.files:
             for batch in table.rows(file, columns=self._schema.names):
@@ -78,7 +78,7 @@ class _Scan:
 
 
 class TableReader(_Scan, DataSourceReader):
-    """`spark.read`: the table as it is now."""
+    """`spark.read`: the current version of the table."""
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
@@ -86,7 +86,7 @@ class TableReader(_Scan, DataSourceReader):
 
 
 class TableStreamReader(_Scan, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`: the table as it is now, then what is added."""
+    """`spark.readStream`: the current version of the table, then added rows."""
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -101,16 +101,16 @@ class TableStreamReader(_Scan, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadAllAvailable()
 
     def latestOffset(self, start: Version, limit: ReadLimit) -> Version:
-        """Where the next batch ends."""
+        """The end of the next batch."""
         newest = self._newest() if self._target is None else self._target
         return {"version": max(newest, start["version"])}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the version of now as the last."""
+        """Use the current version as the last one."""
         self._target = self._newest()
 
     def partitions(self, start: Version, end: Version) -> Sequence[InputPartition]:
-        """The tasks of a batch. Only the versions count, so that one that is repeated reads the same."""
+        """The tasks of a batch. They depend only on the versions, so that a repeated batch reads the same rows."""
         table = _table(self._options)
         if start["version"] < 0:
             table.delta.load_as_version(end["version"])
@@ -126,7 +126,7 @@ def _table(options: TableOptions) -> Table:
 
 
 def _added(table: Table, version: int) -> list[File]:
-    """The files that a commit has added, unless it has only moved rows."""
+    """The files that a commit has added; none if it only moved rows."""
     try:
         with table.storage().open_input_stream(f"_delta_log/{version:020}.json") as log:
             lines: list[Any] = bytes(log.read()).splitlines()

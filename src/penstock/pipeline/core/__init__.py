@@ -1,1 +1,1 @@
-"""The rules of the pipeline: options, offsets, plans, manifests. No Spark, no I/O, no clock."""
+"""The rules of the pipeline: options, offsets, plans. No Spark, no I/O, no clock."""

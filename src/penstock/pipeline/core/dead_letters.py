@@ -1,7 +1,7 @@
-"""What a dead letter died of, as far as it can be compared with others. Nothing here reads or writes.
+"""The cause of a dead letter in a form that can be compared with others. No I/O.
 
-That is its error without what differs from message to message, its target, the status of the answer, the shape of its payload,
-and the version of the code.
+It consists of the error without the parts that differ from message to message, the target, the status of the answer, the shape of
+the payload, and the version of the code.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import msgspec
 from penstock.values.queue import task_name
 
 MAX_ERROR = 500
-"""How much of an error is looked at."""
+"""The number of characters of an error that are considered."""
 MAX_SHAPE = 300
 MAX_FIELDS = 24
-"""An object with more fields is a map of something; its keys say nothing."""
+"""An object with more fields is treated as a map, whose keys do not describe a shape."""
 MAX_DEPTH = 3
 MASK = "…"
 VERSIONS = ("code_version", "app_version", "version", "release", "code.version", "app.version", "service.version")
-"""Attributes that may name the version of the code, the first that is there."""
+"""Attributes that may have the version of the code; the first existing one is used."""
 ROUTER_TARGET = "router.target"
-"""The header in which a router names the target of a message that it gave up."""
+"""The header with the target of a message that a router gave up."""
 
 _TRACEBACK = "Traceback (most recent call last)"
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"|`[^`\n]*`|<[^<>\n]*>")
@@ -37,7 +37,7 @@ _INSTANT = re.compile(
     r"|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
     r"|\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?\d\d? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w* \d{4}\b"
 )
-# A number behind one of these words says what went wrong, and stays.
+# A number after one of these words is an error code, and is kept.
 _WORD = re.compile(
     r"(?P<code>\b(?:status|status_code|code|errno|sqlstate|http|signal)\b[ =:#]{1,2}-?[0-9A-Z]{1,5}\b(?![\w-]*\d))"
     r"|[^\s,;:()\[\]{}=|]*[0-9][^\s,;()\[\]{}=|]*(?: ?(?:ns|µs|us|ms|s|sec|secs|seconds?|min|minutes?|hours?|bytes|[KMGT]i?B)"
@@ -51,20 +51,20 @@ _IN_PATH = re.compile(r"(?<=/)(?=[^/]*\d)[^/]+")
 
 
 class Traits(NamedTuple):
-    """What dead letters with the same cause have in common."""
+    """The properties that dead letters with the same cause have in common."""
 
     error: str
     target: str
     status: int
-    """0: nothing answered with one."""
+    """0 if there was no answer with a status."""
     shape: str
     version: str
 
 
 def normalised(error: str) -> str:
-    """An error without what differs from message to message: quoted text, ids, numbers with their units, ports, instants.
+    """An error without the parts that differ from message to message: quoted text, ids, numbers with their units, ports, times.
 
-    Of a traceback its last line counts. Codes that say what went wrong (`status 503`, `errno 111`) stay.
+    Of a traceback only the last line is used. Error codes (`status 503`, `errno 111`) are kept.
     """
     if error.startswith(_TRACEBACK):
         error = error.rstrip().rpartition("\n")[2]
@@ -87,7 +87,7 @@ def _normalised(error: str) -> str:
 
 
 def _masked_word(found: re.Match[str]) -> str:
-    """A code as it is, anything else masked; what stands before a port or behind a name stays."""
+    """An error code unchanged, anything else masked; the name before a port is kept."""
     if found["code"]:
         return found["code"]
     text = found[0]
@@ -102,7 +102,7 @@ def _masked_url(found: re.Match[str]) -> str:
         host = parts.hostname or ""
     except ValueError:
         return found[1] + MASK
-    # A host that is an address, or has a number in it, is one of many.
+    # A host that is an IP address, or contains a number, is one of many.
     return f"{found[1]}{MASK if _ANY_DIGIT.search(host) else host}{_IN_PATH.sub(MASK, parts.path)}"
 
 
@@ -135,19 +135,19 @@ def _shape(value: Any, depth: int) -> str:
 
 
 def _is_id(name: str) -> bool:
-    """Whether the name of a field is rather an id."""
+    """Whether the name of a field looks like an id."""
     return len(name) > 12 and _ANY_DIGIT.search(name) is not None
 
 
 def fields_of(shape: str) -> frozenset[str]:
-    """What a shape is made of, for comparing two of them."""
+    """The parts of a shape, to compare two shapes."""
     return frozenset(re.split(r"[{},\[\] ]+", shape)) - {""}
 
 
 def traits_of(
     value: bytes | None, attributes: Mapping[str, str], error: str | None, *, version_attributes: Sequence[str] = VERSIONS
 ) -> Traits:
-    """The traits of a dead letter. `value` None: retention has removed the message."""
+    """The traits of a dead letter. `value` is None if retention has removed the message."""
     payload: Any = None
     shape = "removed by retention"
     if value is not None:
@@ -173,7 +173,7 @@ def _kind_of(value: bytes) -> str:
 
 
 def _target_in(payload: Any) -> str:
-    """Where a router would deliver it, or the task that a worker would run."""
+    """The target that a router would deliver it to, or the task that a worker would run."""
     if not isinstance(payload, dict):
         return ""
     target = payload.get("mediationTarget")

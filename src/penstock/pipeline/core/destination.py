@@ -1,4 +1,4 @@
-"""Where a table is written to, under which name, and which columns it must have.
+"""The destination of a write: server, stream and required columns.
 
 The options of the sink and the types of the columns are checked once, on the driver, before anything runs.
 """
@@ -17,25 +17,25 @@ from penstock.pipeline.core.options import SINK_OPTIONS, OptionReader
 JSON = "json"
 
 _QUERY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+@-]{0,199}", re.ASCII)
-"""As the server has it, said before the work rather than after it."""
+"""The rule of the server, checked before the work instead of after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The server, the stream, and what makes a write known again when it is repeated."""
+    """The server, the stream, and the ids that identify a repeated write."""
 
     endpoint: str
     token: str | None = field(repr=False)
     project: str | None
     timeout: float | None
     stream: str | None
-    """That of the rows that do not say their own."""
+    """The stream of rows without their own."""
     is_json: bool
     query: str | None
     batch: int | None
 
     def for_batch(self) -> tuple[str | None, int]:
-        """(query, batch) of a batch write; without a query the server keeps no note of it."""
+        """(query, batch) of a batch write; without a query the server does not record it."""
         if self.batch is not None and self.query is None:
             raise InvalidArgument(
                 f"batch is {self.batch} and query is missing, expected both",
@@ -44,13 +44,13 @@ class Destination:
         return self.query, self.batch or 0
 
     def for_stream(self) -> None:
-        """An error for what only a batch write has."""
+        """Raise InvalidArgument for options that only a batch write has."""
         if self.batch is not None:
             raise InvalidArgument.of("batch", self.batch, "none in a stream", hint="leave it out: Spark numbers the batches")
 
 
 def destination(options: Mapping[str, str]) -> Destination:
-    """The options of writing; InvalidArgument names the one that is wrong."""
+    """The options of writing. Raises InvalidArgument that names the wrong option."""
     given = OptionReader(options, SINK_OPTIONS)
     if path := given.text("path"):
         raise InvalidArgument(
@@ -108,7 +108,7 @@ VALUE, KEY, ATTRIBUTES, PRIORITY, TTL, DELIVER_AT, STREAM = (
     "stream",
 )
 TOPIC_COLUMN, HEADERS = "topic", "headers"
-"""As Kafka's sink names `stream` and `attributes`."""
+"""The names of `stream` and `attributes` in Kafka's sink."""
 SAME = {TOPIC_COLUMN: STREAM, HEADERS: ATTRIBUTES}
 
 _TEXT = r"string( collate .*)?|(var)?char\(\d+\)"
@@ -118,7 +118,7 @@ _NUMBER = f"{_WHOLE}|float|double|{_DECIMAL}"
 _DURATION = "interval (day|hour|minute|second).*"
 _INSTANT = "timestamp|timestamp_ntz"
 
-# The columns that mean something by their name: the types that fit, and how they are called in an error.
+# The columns with a special meaning: the allowed types, and their description in errors.
 _WANTED: dict[str, tuple[str, str]] = {
     VALUE: (f"{_TEXT}|binary", "string or binary"),
     KEY: (_TEXT, "string"),
@@ -136,34 +136,34 @@ _JSON_KEY = re.compile(rf"{_TEXT}|{_NUMBER}|{_INSTANT}|date")
 
 
 class Column(NamedTuple):
-    """A column of the table: its name, and its type as Spark writes it, for people and as a tree."""
+    """A column of the table: its name, and its type as Spark's text and as a tree."""
 
     name: str
     kind: str
     tree: Any
-    """What `DataType.jsonValue()` gives."""
+    """The result of `DataType.jsonValue()`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a row becomes a message."""
+    """How a row is converted to a message."""
 
     special: tuple[str, ...]
-    """The columns that are sent as they are, by the names above."""
+    """The special columns, which are sent unchanged, by the names above."""
     payload: tuple[str, ...] | None
-    """The columns that become one JSON object, which is the value; None when there is a column `value`."""
+    """The columns of the JSON object that becomes the value; None if there is a column `value`."""
 
 
 def layout(columns: Sequence[Column], *, is_json: bool, has_stream: bool) -> Layout:
-    """How these columns are written. InvalidArgument says which column is wrong, what it is, and what is expected.
+    """How these columns are written. Raises InvalidArgument with the wrong column, its type, and the expected type.
 
-    `has_stream`: the stream is named by an option, so that no row has to.
+    `has_stream`: an option names the stream, so that rows need not.
     """
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(f"column {name!r} is there more than once", hint="rename one of them, or drop it")
-    # As JSON, columns with Kafka's names are data like others.
+    # With payload json, columns with Kafka's names are ordinary data.
     plain = {VALUE, *SAME} if is_json else set()
     special = [column for column in columns if column.name in _WANTED and column.name not in plain]
     others = [column for column in columns if column not in special]
@@ -224,7 +224,7 @@ def _payload(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _misfits(tree: object, kind: str) -> Iterator[tuple[str, str]]:
-    """What there is in a type that has no form in JSON: (the type, what is expected)."""
+    """The parts of a type that cannot be written as JSON: (the type, what is expected)."""
     match tree:
         case {"type": "struct", "fields": list(fields)}:
             for field in fields:
@@ -239,12 +239,12 @@ def _misfits(tree: object, kind: str) -> Iterator[tuple[str, str]]:
             yield kind, "a type that has a form in JSON"
 
 
-# The names of types in Spark's JSON that are others in SQL.
+# Types with different names in Spark's JSON and in SQL.
 _SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
 def _text(tree: object) -> str:
-    """A type's name in SQL; the word alone for one with inner types."""
+    """The name of a type in SQL; for a type with inner types only its own name."""
     if isinstance(tree, Mapping):
         return str(tree["type"])
     return _SQL.get(str(tree), str(tree))

@@ -1,4 +1,4 @@
-"""Samples of how full queues and how busy pools are make a row for each window. Nothing here reads or writes."""
+"""Computes a row for each window from samples of queue depths and pool utilisation. No I/O."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 import msgspec
 
 SAMPLES = 4
-"""How many samples a window has."""
+"""The number of samples in a window."""
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The state of a queue, subscription, pool or target. `retries` and `rate_limit_waits` are totals, which only grow."""
+    """The state of a queue, subscription, pool or target. `retries` and `rate_limit_waits` are totals that never decrease."""
 
     kind: str
     """`queue`, `subscription`, `pool` or `target`."""
     name: str
     priority: int | None = None
-    """Only the messages of this priority, which can be delivered now; null: all."""
+    """If set, only the messages of this priority that can be delivered now are counted; null: all."""
     ready: int = 0
     in_flight: int = 0
     delayed: int = 0
     dead: int = 0
     oldest_seconds: float | None = None
     utilisation: float | None = None
-    """The part of a pool's concurrency that is used."""
+    """The used part of a pool's concurrency."""
     retries: int = 0
     rate_limit_waits: int = 0
     is_open: bool = False
-    """Whether the breaker of a target is open."""
+    """Whether the circuit breaker of a target is open."""
 
     @property
     def key(self) -> tuple[str, str, int | None]:
@@ -46,7 +46,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def rows(samples: Sequence[Sample], before: Sample) -> list[dict[str, Any]]:
-    """Rows with the columns of LEVELS for the window of some samples, which begins with the last sample of the one before."""
+    """Rows with the columns of LEVELS for a window of samples, which begins at `before`, the last sample of the previous one."""
     totals = {level.key: level for level in before.levels}
     found: dict[tuple[str, str, int | None], list[Level]] = defaultdict(list)
     for sample in samples:
@@ -73,7 +73,7 @@ def rows(samples: Sequence[Sample], before: Sample) -> list[dict[str, Any]]:
                 "dead": last.dead,
                 "oldest_age_ms": max(ages) * 1000 if ages else None,
                 "utilisation": sum(used) / len(used) if used else None,
-                # A total that shrank began again: the server was started in between.
+                # A total that decreased started again at 0: the server was restarted.
                 "retries": last.retries - first.retries if last.retries >= first.retries else last.retries,
                 "rate_limit_waits": max(last.rate_limit_waits - first.rate_limit_waits, 0),
                 "open_ms": span * sum(level.is_open for level in levels) / len(samples),

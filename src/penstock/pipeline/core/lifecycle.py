@@ -1,16 +1,15 @@
-"""The life of a message in a subscription, told from its events. Plain rules, the same for a finite table and an endless stream.
+"""Computes the life of a message in a subscription from its events. The rules are the same for a finite table and a stream.
 
     leased ──acked, dead_lettered, dropped──> a row                  dropped, dead_lettered (never delivered) ──> a row
       │ ▲
       └─┘ nacked, expired: the next attempt    released: as if it had not been leased; the first attempt again: no life at all
 
-A life begins with the first delivery, or with the end when there was none; a message that only waits has none yet. It is over
-when it is settled, and gives one row. Delivered again after that (a dead letter redriven, a subscription sought back), it lives
-again and gives another row. A first attempt in the midst of a life, or another message id at the same offset (a topic made
-again), ends the old life unseen: it is `open`.
-
-So that memory stays bounded, `Lives.expire` drops lives without news: they give an `open` row. What comes for one after
-that is late: it gives a row of its own, marked `is_late`, which knows the end and not the beginning.
+A life starts with the first delivery, or with its end if there was none; a message that only waits has no life yet. A life ends
+when the message is settled, and gives one row. If the message is delivered again after that (a dead letter is redriven, a
+subscription is sought back), it has another life and gives another row. A first attempt during a life, or another message id at
+the same offset (a topic was created again), ends the old life without a known outcome: it is `open`.
+To keep memory bounded, `Lives.expire` drops lives without new events: they give an `open` row. Events after that are late: they
+give a separate row, marked `is_late`, with the end but not the beginning.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from typing import NamedTuple, Self
 import msgspec
 
 BUCKET = 4096
-"""This many neighbouring messages are folded together: one call and one stored state for all of them."""
+"""The number of neighbouring messages that are folded together: one call and one stored state for all of them."""
 
 ACKED, DEAD_LETTERED, DROPPED, OPEN = "acked", "dead_lettered", "dropped", "open"
 KINDS = ("published", "leased", ACKED, "nacked", "expired", "released", "extended", DEAD_LETTERED, DROPPED)
-"""The events that tell a life; all others may be left out."""
+"""The events that define a life; all others may be left out."""
 
 _FAILURES = frozenset({"nacked", "expired"})
 _TIME_DIGITS = 14
@@ -33,7 +32,7 @@ _OFFSET_DIGITS = 10
 
 
 class Event(NamedTuple):
-    """One event, with instants in microseconds and 0 or "" for what it does not say. A `published` one has no subscription."""
+    """One event, with times in microseconds and 0 or "" for missing values. A `published` event has no subscription."""
 
     offset: int
     at: int
@@ -44,9 +43,9 @@ class Event(NamedTuple):
     attempt: int = 0
     consumer: str | None = None
     until: int = 0
-    """When there will be news: the deadline of a lease, the end of a delay."""
+    """When the next event is due: the deadline of a lease, the end of a delay."""
     cause: str = ""
-    """How the last lease ended, where the message died or was dropped with it: `nacked` or `expired`."""
+    """How the last lease ended, if the message died or was dropped with it: `nacked` or `expired`."""
 
 
 class Row(NamedTuple):
@@ -71,18 +70,18 @@ class Row(NamedTuple):
 
 
 def mark(event_offset: int, at: int) -> Row:
-    """No life: that all lives which were settled before this event are known. Open, so that nothing counts it."""
+    """A marker row, not a life: all lives that were settled before this event are known. It is open, so it is not counted."""
     return Row("", 0, None, None, None, None, at, 0, 0, 0, None, None, None, OPEN, False, event_offset)
 
 
 class Life(msgspec.Struct, array_like=True, gc=False):
-    """What is known of a message that has been delivered and is not settled."""
+    """The state of a message that has been delivered and is not settled."""
 
     message_id: str | None
     is_late: bool
     first_delivered_at: int | None = None
     leased_at: int | None = None
-    """Since when it is leased; None between two leases."""
+    """The start of the current lease; None between two leases."""
     attempts: int = 0
     nacks: int = 0
     expiries: int = 0
@@ -92,14 +91,14 @@ class Life(msgspec.Struct, array_like=True, gc=False):
     event_offset: int = 0
 
     def count(self, failure: str) -> None:
-        """Count a lease that ended so."""
+        """Count a lease that ended with this failure."""
         if failure == "nacked":
             self.nacks += 1
         elif failure == "expired":
             self.expiries += 1
 
     def row(self, subscription: str, message_offset: int, outcome: str, settled_at: int | None) -> Row:
-        """Its row, now that it is over or given up."""
+        """The row of a life that has ended or is dropped."""
         published_at = publish_time(self.message_id)
         first, leased_at = self.first_delivered_at, self.leased_at
         return Row(
@@ -123,19 +122,19 @@ class Life(msgspec.Struct, array_like=True, gc=False):
 
 
 def publish_time(message_id: str | None) -> int | None:
-    """When a message was published, which its id says."""
+    """The publish time of a message, which is part of its id."""
     return None if message_id is None else int(message_id[:_TIME_DIGITS], 16)
 
 
 def _is_beginning(kind: str, attempt: int, cause: str) -> bool:
-    """Whether a life may begin so: with a first delivery, or with an end before any."""
+    """Whether a life may start with this event: a first delivery, or an end without any delivery."""
     if kind == "leased":
         return attempt <= 1
     return kind in {DEAD_LETTERED, DROPPED} and attempt == 0 and cause not in _FAILURES
 
 
 class _Run(msgspec.Struct, array_like=True, gc=False):
-    """Messages at neighbouring offsets whose ids differ in the offset alone."""
+    """Messages at neighbouring offsets whose ids differ only in the offset."""
 
     first: int
     stop: int
@@ -156,9 +155,9 @@ _decode = msgspec.msgpack.Decoder(_StoredLives).decode
 
 
 class Lives:
-    """The unsettled lives of some messages of one stream, and the ids of those that were published lately.
+    """The unsettled lives of some messages of one stream, and the ids of recently published messages.
 
-    The ids are for `dropped` events, which do not say them: one record may drop a million messages.
+    The ids are needed for `dropped` events, which do not have them: one record may drop a million messages.
     """
 
     def __init__(self) -> None:
@@ -167,7 +166,7 @@ class Lives:
 
     @classmethod
     def load(cls, stored: bytes) -> Self:
-        """What `dump` made."""
+        """Restore the result of `dump`."""
         lives, kept = cls(), _decode(stored)
         lives._lives = kept.lives
         for run in kept.runs:
@@ -188,7 +187,7 @@ class Lives:
     def fold(
         self, events: Iterable[Event | tuple[int, int, str, str | None, int, str | None, int, str | None, int, str]]
     ) -> list[Row]:
-        """Take events in the order of their offsets; returns the rows of the lives that they end."""
+        """Process events in the order of their offsets; returns the rows of the lives that they end."""
         rows: list[Row] = []
         published = self._published
         for event_offset, at, kind, subscription, offset, message_id, attempt, consumer, until, cause in events:
@@ -233,7 +232,7 @@ class Lives:
         return rows
 
     def expire(self, watermark: int) -> list[Row]:
-        """Let go of what had its last news, and was to have its next, before an instant; returns the rows of open lives."""
+        """Drop lives whose last event, and whose next due event, are before the watermark; returns their open rows."""
         rows: list[Row] = []
         for subscription, lives in self._lives.items():
             silent = [offset for offset, life in lives.items() if max(life.updated_at, life.until) < watermark]
@@ -247,7 +246,7 @@ class Lives:
         return rows
 
     def finish(self) -> list[Row]:
-        """Let go of everything: the rows of lives that are open at the end of a finite table."""
+        """Drop everything; returns the rows of lives that are open at the end of a finite table."""
         rows = [
             life.row(subscription, offset, OPEN, None)
             for subscription, lives in self._lives.items()
@@ -257,9 +256,9 @@ class Lives:
         return rows
 
     def next_expiry(self) -> int | None:
-        """The instant after which `expire` has something to do; None when nothing is remembered.
+        """The time after which `expire` has something to do; None if nothing is stored.
 
-        Ids alone may wait for the last of them: nobody misses a row.
+        If only ids are stored, the last of them counts: no row is delayed by that.
         """
         dues = [max(life.updated_at, life.until) for lives in self._lives.values() for life in lives.values()]
         if dues:

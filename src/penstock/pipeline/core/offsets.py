@@ -1,12 +1,11 @@
-"""Positions in many streams: where a read begins, how far it may go, and what was lost on the way.
+"""Positions in several streams: the start and the end of a read, and lost data.
 
-As Spark keeps them in a checkpoint: `{"orders": [7, 120]}` is offset 120 of the stream whose number is 7. A stream that was
-deleted and created again has another number, so that nobody takes the new one's offsets for the old one's. The event log is a
-stream here.
+In Spark's checkpoint, `{"orders": [7, 120]}` is offset 120 of the stream with number 7. A stream that was deleted and created
+again has another number, so that its offsets are not mistaken for those of the old one. The event log is treated as a stream.
 
-A batch reads what lies between two positions, and nothing else: the same positions, the same rows. A stream that the first of
-them does not name is only placed by the second, and read from there on by the next batch. So where it began is in the
-checkpoint before anything of it is read, and a batch that is repeated after days does not ask a log that has changed since.
+A batch reads exactly the rows between two positions: the same positions give the same rows. A stream that is missing in the first
+position gets its place in the second, and is read from there by the next batch. So its start is in the checkpoint before anything
+of it is read, and a batch that is repeated after days does not depend on a log that has changed since.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def decode(stored: Mapping[str, object]) -> Offsets:
 
 
 def check_view(offsets: Iterable[str], *, is_messages: bool) -> None:
-    """Refuse the positions of a query that read another view: its rows were others."""
+    """Refuse positions from a query that read another view, which had other rows."""
     if any((stream == EVENTS) is is_messages for stream in offsets):
         found, asked = ("the event log", "messages") if is_messages else ("streams of messages", "the event log")
         raise FailedPrecondition(
@@ -62,13 +61,13 @@ def check_view(offsets: Iterable[str], *, is_messages: bool) -> None:
 
 
 def encode(offsets: Offsets) -> dict[str, list[int]]:
-    """Positions as a checkpoint keeps them."""
+    """Positions in the format of a checkpoint."""
     return {stream: list(offsets[stream]) for stream in sorted(offsets)}
 
 
 @dataclass(frozen=True, slots=True)
 class LostData:
-    """Something that should have been read and is gone. `rows`: how many, when that is known."""
+    """Rows that should have been read and are lost. `rows` is their number, if known."""
 
     stream: str
     text: str
@@ -76,19 +75,19 @@ class LostData:
 
 
 def check(losses: Sequence[LostData], cause: Exception | None = None) -> None:
-    """DataLoss that says what is gone, if anything is."""
+    """Raise DataLoss if something is lost."""
     if losses:
         more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
         raise DataLoss("; ".join(loss.text for loss in losses[:_SHOWN]) + more, hint=_REMEDY) from cause
 
 
 def deleted(stream: str, position: Position) -> LostData:
-    """The loss of what a reader had not read of a stream that is no more."""
+    """The loss of unread rows of a stream that was deleted."""
     return LostData(stream, f"stream {stream!r} (number {position.number}) was deleted, and read up to offset {position.offset}")
 
 
 def replaced(stream: str, position: Position, now: str) -> LostData:
-    """The loss of what a reader had not read of a stream that was deleted and created again."""
+    """The loss of unread rows of a stream that was deleted and created again."""
     return LostData(
         stream,
         f"stream {stream!r} (number {position.number}) was deleted and created again, read up to offset {position.offset}: {now}",
@@ -101,7 +100,7 @@ def overtaken(stream: str, start: int, stop: int) -> LostData:
 
 
 def beyond(stream: str, offset: int, latest: int) -> LostData:
-    """The loss of what a log had and has no more, or never had."""
+    """The loss of rows that a log does not have any more, or never had."""
     return LostData(
         stream,
         f"offset {offset} of {stream!r} is beyond its end, {latest}: it was never there, or the log is another one than before",
@@ -109,17 +108,17 @@ def beyond(stream: str, offset: int, latest: int) -> LostData:
 
 
 def by_name(spans: Spans, *, is_messages: bool) -> dict[str, StreamSpan]:
-    """What can be read: streams, or the event log as if it were one."""
+    """The readable streams by name, or the event log as a stream."""
     if not is_messages:
         return {EVENTS: StreamSpan(EVENTS, 0, spans.events.earliest, spans.events.latest, 0)}
     return {span.stream: span for span in spans.streams}
 
 
-# ── where a read begins and ends ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── start and end of a read ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def times(spans: Iterable[str], bound: Bound) -> dict[str, int]:
-    """The instants that a bound names, by stream: what has to be looked up before `place`."""
+    """The times in a bound, by stream, which have to be looked up before `place`."""
     points = {stream: bound.of(stream, LATEST) for stream in spans}
     return {stream: point.value for stream, point in points.items() if point.kind is Kind.TIME}
 
@@ -127,7 +126,7 @@ def times(spans: Iterable[str], bound: Bound) -> dict[str, int]:
 def place(
     spans: Mapping[str, StreamSpan], bound: Bound, default: Point, found: Mapping[str, int]
 ) -> tuple[dict[str, int], list[LostData]]:
-    """The offset of a bound in every stream, inside what there is; and what there is not. `found`: the offsets of `times`."""
+    """The offset of a bound in every stream, within the existing offsets, and the losses. `found`: the offsets of `times`."""
     if unknown := sorted(bound.by_stream.keys() - spans.keys()):
         known = ", ".join(sorted(spans)[:_SHOWN]) or "none"
         raise InvalidArgument.of(bound.option, unknown[0], f"only streams that are read: {known}{', …' * (len(spans) > _SHOWN)}")
@@ -140,7 +139,7 @@ def place(
             case Kind.LATEST:
                 offset = span.latest
             case Kind.TIME:
-                # More may have been published between two questions: what is not in the span is not read.
+                # Messages may have been published between two calls: those after the span are not read.
                 offset = min(max(found[stream], span.earliest), span.latest)
             case _:
                 offset = point.value
@@ -153,7 +152,7 @@ def place(
 
 
 def pieces_between(spans: Mapping[str, StreamSpan], starts: Mapping[str, int], stops: Mapping[str, int]) -> list[OffsetRange]:
-    """The ranges of a batch read, by name; a stream whose begin is not before its end has none."""
+    """The ranges of a batch read, by name; a stream whose start is not before its end has none."""
     return [
         OffsetRange(stream, spans[stream].number, starts[stream], stops[stream])
         for stream in sorted(spans)
@@ -161,12 +160,12 @@ def pieces_between(spans: Mapping[str, StreamSpan], starts: Mapping[str, int], s
     ]
 
 
-# ── how far a stream may go ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end of a batch ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits for a reader: from `starts` up to `stops`. `kept` are positions in streams that are not read any more."""
+    """Unread rows: from `starts` up to `stops`. `kept` are positions in streams that are not read any more."""
 
     starts: Offsets
     stops: Offsets
@@ -178,7 +177,7 @@ class Backlog:
         return {stream: stop.offset - self.starts[stream].offset for stream, stop in self.stops.items()}
 
     def end(self, reached: Mapping[str, int] | None = None) -> Offsets:
-        """The positions after reading up to offsets `reached`, or all. A stream not named in `reached` waits where it is."""
+        """The positions after reading up to `reached`, or everything. A stream not in `reached` keeps its position."""
         ends = dict(self.kept)
         for stream, stop in self.stops.items():
             start = self.starts[stream]
@@ -190,10 +189,10 @@ class Backlog:
 def backlog(
     start: Offsets, spans: Mapping[str, StreamSpan], is_read: Callable[[str], bool], places: Offsets | None = None
 ) -> Backlog:
-    """What waits after `start`. A stream that is not in it, or is another one now, is placed, and nothing of it waits yet.
+    """Unread rows after `start`. A stream that is not in `start`, or was created again, is placed, and is not read yet.
 
-    `places` says where, for a query that just begins; a stream that is new begins where it begins, whatever was said of the
-    others at the start. `is_read` says whether a stream is one that the reader asks for at all: one that is not, is no loss.
+    `places` has the places for a query that is starting. A new stream starts at its beginning, whatever the start options are.
+    `is_read` returns whether the reader selects a stream: a missing stream that it does not select is no loss.
     """
     starts: Offsets = {}
     stops: Offsets = {}
@@ -231,11 +230,11 @@ def pieces_of(start: Offsets, end: Offsets) -> list[OffsetRange]:
     ]
 
 
-# ── what is archived ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the archive ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def pending(archived: Mapping[str, Position], ends: Mapping[str, Position]) -> Offsets:
-    """Of the ends of a batch those that are not archived yet. A stream's older self is archived, or gone for good."""
+    """The ends of a batch that are not archived yet. Rows of an older stream with the same name are archived, or lost."""
     return {stream: end for stream, end in ends.items() if archived.get(stream, Position(-1, 0)) < end}
 
 

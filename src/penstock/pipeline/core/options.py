@@ -1,7 +1,7 @@
-"""The options of `format("penstock")`: read once, on the driver, into a value that says all that the readers must know.
+"""The options of `format("penstock")`: parsed once, on the driver, into a value with all that the readers need.
 
-Spark hands options over as text under lower-case names; errors name them as users write them. An option that is not ours may be
-Spark's own and passes, unless it looks like a misspelling of one of ours.
+Spark passes options as text with lower-case names; errors name them as users write them. An unknown option may be one of Spark,
+so it is accepted, unless it looks like a misspelling of an option of Penstock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ VIEWS = {MESSAGES: schemas.MESSAGES, EVENT_LOG: schemas.EVENTS, DEAD_LETTERS: sc
 LOG, LAKE, AUTO = "log", "lake", "auto"
 
 SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "mode"})
-"""Some that Spark adds by itself, or that its own writers know."""
+"""Options that Spark adds itself, or that its own writers use."""
 
 KAFKA = {
     "kafka.bootstrap.servers": "option('endpoint', 'http://host:port') names the server",
@@ -67,18 +67,18 @@ KAFKA = {
     "startingoffsetsbytimestampstrategy": "leave it out: a time after the last message is the end of the stream",
     "kafkaconsumer.polltimeoutms": "option('timeout', SECONDS)",
 }
-"""What to write instead of options of Spark's Kafka source that have another name or no meaning here."""
+"""The replacement for options of Spark's Kafka source that have another name or no meaning here."""
 PUSH_FILTERS = "pushfilters"
-"""An option of the past. `false` is what is done now."""
+"""A removed option. The value `false` is the behaviour now."""
 HEADERS = "attributes"
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _MAX = (1 << 63) - 1
 DELAY_SECONDS = 900.0
-"""Fifteen minutes, as Kafka's source has it."""
+"""Fifteen minutes, as in Kafka's source."""
 
 
 class OptionReader:
-    """Options as Spark hands them over. `known` are those that may be asked for, as users write them."""
+    """Options as Spark passes them. `known` are the names of the supported options, as users write them."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._values = {name.lower(): value for name, value in options.items() if value is not None}
@@ -103,11 +103,11 @@ class OptionReader:
                 )
 
     def wrong(self, name: str, wanted: str, hint: str | None = None) -> InvalidArgument:
-        """The error for an option that cannot be used."""
+        """The error for an invalid option."""
         return InvalidArgument.of(name, self._values.get(name.lower()), wanted, hint)
 
     def text(self, name: str) -> str | None:
-        """As it was written; None when it was not."""
+        """The text of an option; None if it is not set."""
         value = self._values.get(name.lower())
         if value is not None and not value.strip():
             raise self.wrong(name, "some text, or to leave it out")
@@ -164,7 +164,7 @@ class OptionReader:
         return names
 
     def one_of(self, *names: str) -> str | None:
-        """Which of these options was given; more than one is an error."""
+        """Which of these options is set. More than one is an error."""
         given = [name for name in names if self._values.get(name.lower()) is not None]
         if len(given) > 1:
             raise InvalidArgument(f"{' and '.join(given)} are given, expected one of them")
@@ -172,7 +172,7 @@ class OptionReader:
 
 
 class Kind(Enum):
-    """What names a point in a stream."""
+    """The kinds of points in a stream."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -182,7 +182,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point in a stream: its begin, its end, an offset, or the first message at or after an instant (microseconds)."""
+    """A point in a stream: its start, its end, an offset, or the first message at or after a time (microseconds)."""
 
     kind: Kind
     value: int = 0
@@ -190,16 +190,16 @@ class Point:
 
 EARLIEST, LATEST = Point(Kind.EARLIEST), Point(Kind.LATEST)
 _NUMBERS = {Kind.EARLIEST: -2, Kind.LATEST: -1}
-"""As Kafka's offsets know them."""
+"""The special offsets of Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a read begins or ends: in the streams that are named, and in all others. `option` is what said so."""
+    """The start or the end of a read: for named streams, and for all others. `option` is the option that set it."""
 
     option: str
     others: Point | None
-    """None: as if nothing had been said."""
+    """None: the default."""
     by_stream: Mapping[str, Point] = field(default_factory=dict)
 
     def of(self, stream: str, default: Point) -> Point:
@@ -208,14 +208,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """A table of the lake that is read as a whole."""
+    """A table of the lake to read as a whole."""
 
     lake: str
     table: str
 
 
 def table_options(options: Mapping[str, str]) -> TableOptions | None:
-    """The options of reading a table of the lake; None when none is named."""
+    """The options of reading a table of the lake; None if there is no option `table`."""
     if not any(name.lower() == "table" for name in options):
         return None
     given = OptionReader(options, TABLE_OPTIONS)
@@ -230,7 +230,7 @@ def table_options(options: Mapping[str, str]) -> TableOptions | None:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read, from where, and how much of it at once."""
+    """What to read, from where, and how much at once."""
 
     endpoint: str | None
     path: str | None
@@ -246,31 +246,31 @@ class SourceOptions:
     keys: tuple[str, ...] | None
     """Only messages with one of these ordering keys."""
     is_strict: bool
-    """Whether data that is gone is an error: failOnDataLoss."""
+    """Whether lost data is an error: failOnDataLoss."""
     min_partitions: int | None
     max_partition_rows: int | None
     max_rows: int | None
     max_bytes: int | None
     min_rows: int | None
     max_delay: float
-    """Seconds after which a batch has fewer than `min_rows`."""
+    """Seconds after which a batch may have fewer than `min_rows`."""
     cursor: str | None
     storage: str
     lake: str | None
 
     @property
     def is_messages(self) -> bool:
-        """Whether it reads streams; the event log otherwise."""
+        """Whether it reads streams, and not the event log."""
         return self.view == MESSAGES
 
     def matches(self, stream: str) -> bool:
-        """Whether a stream is one of those that are read."""
+        """Whether a stream is selected."""
         if not self.is_messages:
             return stream == EVENTS
         return stream in self.streams if self.streams is not None else re.fullmatch(self.pattern or "", stream) is not None
 
     def check_batch(self) -> None:
-        """An error for what only a stream can have."""
+        """Raise InvalidArgument for options that only a streaming read can have."""
         if self.cursor is not None:
             raise InvalidArgument.of("cursor", self.cursor, "none in a batch read", hint="a cursor follows readStream")
         if LATEST in (self.start.others, *self.start.by_stream.values()):
@@ -282,7 +282,7 @@ class SourceOptions:
             )
 
     def check_stream(self) -> None:
-        """An error for what only a batch read can have."""
+        """Raise InvalidArgument for options that only a batch read can have."""
         if self.stop.others is not None or self.stop.by_stream:
             raise InvalidArgument(
                 f"{self.stop.option} is given, and a stream has no end", hint="use spark.read, or trigger(availableNow=True)"
@@ -297,7 +297,7 @@ CREATED = (
 
 
 def from_environment(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Options, and the server of the environment where they name none. Its token goes to no other server."""
+    """The options, with the server of the environment if they name none. Its token is sent to no other server."""
     named = {name.lower() for name in options}
     server = environ.get("PENSTOCK_SERVER")
     if not server or named & {"endpoint", "path", "table"}:
@@ -307,7 +307,7 @@ def from_environment(options: Mapping[str, str], environ: Mapping[str, str]) -> 
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of reading; InvalidArgument names the one that is wrong."""
+    """The options of reading. Raises InvalidArgument that names the wrong option."""
     given = OptionReader(options, SOURCE_OPTIONS)
     if not {name.lower() for name in options} & {name.lower() for name in SOURCE_OPTIONS}:
         raise InvalidArgument("no option says what is read: endpoint and subscribe are missing", hint=CREATED)
@@ -393,7 +393,7 @@ def _subscription(given: OptionReader, view: str) -> tuple[tuple[str, ...] | Non
 
 
 def _keys(given: OptionReader, view: str) -> tuple[str, ...] | None:
-    """Ordering keys with commas between them, or a JSON list of them, for keys with commas."""
+    """Ordering keys separated by commas, or a JSON list of them, for keys that contain commas."""
     text = given.text("keys")
     if text is None:
         return None
@@ -424,8 +424,8 @@ def _columns(given: OptionReader, view: str) -> tuple[str, ...]:
 
 
 def _bound(given: OptionReader, offsets: str, timestamp: str, words: tuple[Point, ...]) -> Bound:
-    """What two options say of a begin or an end. `words`: the points that have a name there, first that of streams not named."""
-    by_timestamp = f"{offsets}ByTimestamp"  # as Kafka's source has it
+    """The start or the end from the options. `words`: the points with a name; the first is for streams that are not named."""
+    by_timestamp = f"{offsets}ByTimestamp"  # as in Kafka's source
     option = given.one_of(offsets, timestamp, by_timestamp)
     if option in {timestamp, by_timestamp}:
         wanted = "an ISO 8601 time, milliseconds since 1970, or JSON with one for each stream"
@@ -447,7 +447,7 @@ def _bound(given: OptionReader, offsets: str, timestamp: str, words: tuple[Point
 
 
 def _parsed(given: OptionReader, option: str, point: Callable[[object], Point], *, others: Point, wanted: str) -> Bound:
-    """The bound that an option's text is: a word, a number, or a JSON object by stream; `others` are those not named in it."""
+    """The bound in an option's text: a word, a number, or a JSON object by stream; `others` is for streams not named in it."""
     text = given.text(option)
     if text is None:
         return Bound(option, None)
@@ -462,7 +462,7 @@ def _parsed(given: OptionReader, option: str, point: Callable[[object], Point], 
 
 
 def _of_partition(value: object) -> object:
-    """The value of a stream as Kafka's source has it: `{"0": 120}`, by partition, of which a stream has one."""
+    """The value of a stream. As in Kafka's source it may be by partition, `{"0": 120}`; a stream has one partition."""
     if isinstance(value, dict):
         if set(value) != {"0"}:
             raise ValueError
@@ -471,7 +471,7 @@ def _of_partition(value: object) -> object:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object in which each name stands once."""
+    """A JSON object. Raises ValueError if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError

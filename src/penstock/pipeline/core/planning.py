@@ -1,4 +1,4 @@
-"""How ranges of offsets become the tasks of a read, and how a limit is shared between streams. The same input, the same plan."""
+"""Splits ranges of offsets into tasks, and shares a limit between streams. The same input always gives the same plan."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 SMALL_ROWS = 10_000
-"""Fewer rows are not worth a task of their own, unless more tasks are asked for."""
+"""Fewer rows are not worth a separate task, unless more tasks are requested."""
 LARGE_ROWS = 1_000_000
-"""More rows are not read in one task: one that fails begins again."""
+"""The maximum number of rows of a task: a task that fails starts again."""
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` up to, not including, `stop` of a stream, which is known by its name and its number."""
+    """The offsets from `start` up to, not including, `stop` of a stream, which is identified by name and number."""
 
     stream: str
     number: int
@@ -27,10 +27,10 @@ class OffsetRange(NamedTuple):
 def plan(
     pieces: Iterable[OffsetRange], *, cores: int, min_partitions: int | None = None, max_rows: int | None = None
 ) -> list[list[OffsetRange]]:
-    """The pieces cut into parts of as many rows as each other, one for each task; every offset is in exactly one.
+    """The pieces in parts with equal numbers of rows, one part for each task; every offset is in exactly one part.
 
-    Large streams are cut, small ones are gathered. There are about as many parts as `cores`, fewer when there is little to read;
-    `min_partitions` asks for at least this many, `max_rows` for none that is larger.
+    Large streams are split, small ones are combined. There are about `cores` parts, fewer if there is little to read.
+    `min_partitions` is the minimum number of parts, `max_rows` the maximum size of a part.
     """
     pieces = [piece for piece in pieces if piece.rows > 0]
     total = sum(piece.rows for piece in pieces)
@@ -42,7 +42,7 @@ def plan(
 
 
 def _cut(pieces: Sequence[OffsetRange], ends: Sequence[int]) -> list[list[OffsetRange]]:
-    """Pieces laid end to end and cut at row numbers."""
+    """Concatenate the pieces and cut them at row numbers."""
     parts: list[list[OffsetRange]] = []
     waiting = iter(pieces)
     piece, at = next(waiting), 0
@@ -60,9 +60,9 @@ def _cut(pieces: Sequence[OffsetRange], ends: Sequence[int]) -> list[list[Offset
 
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many rows of each stream a limit allows, in proportion to how many wait; one at least, as far as the limit goes.
+    """How many rows of each stream a limit allows, in proportion to the waiting rows; at least one each, if possible.
 
-    The longest come first, so that a stream that gets nothing this time, and grows, gets its turn. All of the limit is used.
+    The longest streams come first, so that a stream that gets nothing now, and grows, gets its turn. The limit is fully used.
     """
     order = sorted((stream for stream, rows in waiting.items() if rows > 0), key=lambda stream: (-waiting[stream], stream))
     if sum(waiting[stream] for stream in order) <= limit:
@@ -71,7 +71,7 @@ def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
     total, left = sum(waiting[stream] - 1 for stream in given), limit - len(given)
     for stream in given:
         rest = waiting[stream] - 1
-        # Each takes its part of what is left, rounded up: it never exceeds what waits, and the last takes what remains.
+        # Each takes its part of the remaining limit, rounded up: it never exceeds its rows, and the last takes the rest.
         more = -(-rest * left // total) if left else 0
         given[stream] += more
         left, total = left - more, total - rest

@@ -1,4 +1,4 @@
-"""What a redrive is: which dead letters, how fast, in which order; and how far it is. Nothing here reads or writes.
+"""The rules of a redrive: which dead letters, how fast, in which order. No I/O.
 
 selection (frozen at an offset of the event log) ──> by queue, in the order of publishing ──> slices, each moved once
 """
@@ -16,30 +16,30 @@ from penstock.pipeline.core.dead_letters import VERSIONS
 from penstock.pipeline.core.same_arguments import check_id, check_same, texts
 
 SLICE = 500
-"""How many letters are moved at once."""
+"""The maximum number of letters that are moved at once."""
 SLICES_PER_SECOND = 4
-"""With a rate: how often letters are moved, so that they do not come in one burst a second."""
+"""With a rate: how often letters are moved, so that they do not arrive in one burst a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Dead letters that are to be delivered again. `since` belongs to the range, `until` does not; both in microseconds."""
+    """Dead letters to deliver again. The range includes `since` but not `until`; both are in microseconds."""
 
     redrive_id: str
-    """What makes it happen once: a second redrive with this id continues the first, with other arguments it is an error."""
+    """Makes the redrive happen once: a second one with this id continues the first; with other arguments it is an error."""
     streams: tuple[str, ...] = ()
-    """Of these only: a topic, or `queue:NAME`."""
+    """Only letters of these streams: a topic, or `queue:NAME`."""
     sql: str | None = None
     """A condition in SQL over the columns of a letter."""
     since: int | None = None
     until: int | None = None
     limit: int | None = None
-    """At most this many, the oldest first."""
+    """The maximum number of letters, the oldest first."""
     rate: float | None = None
-    """At most this many a second."""
+    """The maximum number of letters a second."""
     version_attributes: tuple[str, ...] = VERSIONS
     ago: Mapping[str, str] = field(default_factory=dict)
-    """Of `since` and `until` those that were given as a time before now, as they were written: `2h` is the same again later."""
+    """The text of `since` and `until` if they are relative to now: a later `2h` counts as the same argument."""
 
     def __post_init__(self) -> None:
         check_id("redrive", self.redrive_id)
@@ -51,7 +51,7 @@ class Redrive:
             raise InvalidArgument.of("the rate", self.rate, f"more than 0, at most {SECOND:,} letters a second")
 
     def arguments(self) -> dict[str, str]:
-        """What was asked for, as text. The rate may differ when it is continued."""
+        """The arguments as text, without the rate, which may differ when it is continued."""
         times = {name: at and to_datetime(at).isoformat() for name, at in (("since", self.since), ("until", self.until))}
         streams = " ".join(sorted(self.streams)) or None
         versions = None if self.version_attributes == VERSIONS else " ".join(self.version_attributes)
@@ -60,7 +60,7 @@ class Redrive:
         )
 
     def check_arguments(self, before: Mapping[str, str]) -> None:
-        """An error that names what differs from the arguments with which this id was used before."""
+        """Raise InvalidArgument with the differences if this id was used before with other arguments."""
         check_same("redrive", self.redrive_id, self.arguments(), before)
 
 
@@ -79,14 +79,14 @@ class Letter:
 
     @property
     def source(self) -> str:
-        """Where it is requeued, as the log API names it."""
+        """The queue or subscription where it is requeued, as named in the log API."""
         is_queue = self.stream == f"queue:{self.subscription}"
         return self.stream if is_queue else f"subscription:{self.subscription}"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """How deliveries to a target, or by the consumers of a queue or subscription, have ended recently."""
+    """The recent results of deliveries to a target, or of the consumers of a queue or subscription."""
 
     name: str
     successes: int
@@ -94,11 +94,11 @@ class TargetState:
     last_success: datetime | None = None
     last_failure: datetime | None = None
     error: str = ""
-    """The newest."""
+    """The newest error."""
 
     @property
     def is_failing(self) -> bool:
-        """Whether its newest delivery failed."""
+        """Whether the newest delivery failed."""
         if self.last_failure is None:
             return False
         return self.last_success is None or self.last_success < self.last_failure
@@ -114,12 +114,12 @@ class RedrivePlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many letters of each queue or subscription."""
+        """The number of letters of each queue or subscription."""
         return {source: len([*letters]) for source, letters in groupby(self.letters, lambda letter: letter.source)}
 
 
 def ordered(letters: Iterable[Letter], limit: int | None) -> list[Letter]:
-    """By queue or subscription, in the order of publishing; of a message that died twice its last death. The oldest `limit`."""
+    """The oldest `limit` letters, by queue or subscription, in publish order. If a message died twice, the last counts."""
     newest: dict[tuple[str, int], Letter] = {}
     for letter in sorted(letters, key=lambda one: one.died_at):
         newest[letter.source, letter.offset] = letter
@@ -128,7 +128,7 @@ def ordered(letters: Iterable[Letter], limit: int | None) -> list[Letter]:
 
 
 def slices(letters: Sequence[Letter], rate: float | None) -> Iterator[tuple[str, list[Letter], int]]:
-    """(source, letters of it, microseconds until the next slice), in order."""
+    """(source, its letters, microseconds until the next slice), in order."""
     most = SLICE if rate is None else max(min(SLICE, round(rate / SLICES_PER_SECOND)), 1)
     for source, found in groupby(letters, lambda letter: letter.source):
         of_source = [*found]

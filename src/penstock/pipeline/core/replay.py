@@ -1,4 +1,4 @@
-"""What a replay is: which messages again, where to, and how fast. Nothing here reads or writes."""
+"""The rules of a replay: which messages, where to, and how fast. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEED = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
 def speed_of(text: str) -> float | None:
-    """How many times as fast as the original: 1 for `original`, 10 for `10x`; None for `full`, all of it now."""
+    """The speed as a factor of the original: 1 for `original`, 10 for `10x`; None for `full`, everything at once."""
     if text == FULL:
         return None
     if text == ORIGINAL:
@@ -32,21 +32,21 @@ def speed_of(text: str) -> float | None:
 
 
 def duration(first: int, last: int, speed: float | None) -> int:
-    """How long it takes until the last message is delivered, in microseconds, after the first is."""
+    """The time from the delivery of the first message to that of the last, in microseconds."""
     return 0 if speed is None else round((last - first) / speed)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A range of a stream that is to be published again. Bounds that are None do not bound.
+    """A range of a stream to publish again. Bounds that are None do not limit it.
 
-    `from_offset` and `since` belong to the range, `to_offset` and `until` do not. Instants are in microseconds.
+    The range includes `from_offset` and `since`, but not `to_offset` and `until`. Times are in microseconds.
     """
 
     stream: str
     to: str
     replay_id: str
-    """What makes it happen once: a second replay with the same id adds nothing, and one with other arguments is an error."""
+    """Makes the replay happen once: a second one with the same id adds nothing; with other arguments it is an error."""
     from_offset: int | None = None
     to_offset: int | None = None
     since: int | None = None
@@ -56,10 +56,10 @@ class Replay:
     speed: float | None = None
     storage: str = "auto"
     ago: Mapping[str, str] = field(default_factory=dict)
-    """Of `since` and `until` those that were given as a time before now, as they were written: `2h` is the same again later."""
+    """The text of `since` and `until` if they are relative to now: a later `2h` counts as the same argument."""
 
     def arguments(self) -> dict[str, str]:
-        """What was asked for, as text. The storage is not part of it: each gives the same rows."""
+        """The arguments as text, without the storage, since each storage gives the same rows."""
         times = {name: at and to_datetime(at).isoformat() for name, at in (("since", self.since), ("until", self.until))}
         given: dict[str, object] = {
             "stream": self.stream,
@@ -74,7 +74,7 @@ class Replay:
         return texts(given)
 
     def check_arguments(self, before: Mapping[str, str]) -> None:
-        """An error that names what differs from the arguments with which this id was used before."""
+        """Raise InvalidArgument with the differences if this id was used before with other arguments."""
         check_same("replay", self.replay_id, self.arguments(), before)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayExtent:
-    """How much a replay is. `first` and `last` are publish times in microseconds; None when there is nothing."""
+    """The size of a replay. `first` and `last` are publish times in microseconds; None if there are no messages."""
 
     rows: int
     bytes: int
@@ -102,8 +102,8 @@ class ReplayExtent:
     first: int | None = None
     last: int | None = None
     is_repeat: bool = False
-    """Whether a replay with this id was published before, so that nothing was added."""
+    """Whether this replay id was published before, so that nothing was added."""
 
     def duration(self, speed: float | None) -> int:
-        """How long handing it out takes, in microseconds."""
+        """How long the delivery takes, in microseconds."""
         return 0 if self.first is None or self.last is None else duration(self.first, self.last, speed)

@@ -1,4 +1,4 @@
-"""Jobs with a name of their own, which happen once: a name belongs to the arguments that it was used with first."""
+"""Jobs with an id, which run once: an id belongs to the arguments that it was first used with."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 def check_id(kind: str, name: str) -> None:
-    """An error unless it can be the name of a `kind` of job."""
+    """Raise InvalidArgument unless `name` is a valid id for a `kind` of job."""
     if not _ID.fullmatch(name):
         raise InvalidArgument.of(f"the {kind} id", name, "1 to 100 letters, digits, dots, dashes and underscores")
 
 
 def texts(given: Mapping[str, object]) -> dict[str, str]:
-    """Arguments as text, without those that were not given."""
+    """Arguments as text, without those that are None."""
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def check_same(kind: str, name: str, now: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """An error that names what differs from the arguments with which this id was used before."""
+    """Raise InvalidArgument with the differences if this id was used before with other arguments."""
     changed = [
         f"{key} is {now.get(key, 'missing')!r} and was {before.get(key, 'missing')!r}"
         for key in dict.fromkeys([*now, *before])

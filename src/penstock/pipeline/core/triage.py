@@ -1,9 +1,9 @@
-"""Dead letters in groups with one cause each, and what to do about each. Nothing here reads or writes.
+"""Groups dead letters by cause, and suggests what to do about each group. No I/O.
 
     dead letters ──traits_of──> equal traits (counted on Spark) ──merged──> groups ──suggested──> the report
 
-Traits that are equal are one group to begin with. Groups that differ only in what does not matter are merged after that: fields
-that some payloads leave out, a word of the error that is another one nearly each time (a name), versions when there are many.
+Letters with equal traits are one group at first. Then groups with irrelevant differences are merged: fields that are missing in
+some payloads, a word of the error that differs nearly each time (a name), versions if there are many.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import msgspec
 from penstock.pipeline.core.dead_letters import MASK, fields_of
 
 SIMILAR = 0.6
-"""Payloads are of one kind if they share at least this part of their fields."""
+"""Payloads are of the same kind if they share at least this part of their fields."""
 VARIABLE = 8
-"""A word of an error with more values than these is a name or an id."""
+"""A word of an error with more values than this is a name or an id."""
 MAX_VERSIONS = 2
-"""An error that occurs in more versions of the code does not depend on the version."""
+"""An error that occurs in more versions of the code than this does not depend on the version."""
 SAMPLES = 3
 MANY = "several"
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of one queue or subscription with one cause. Published and printed as JSON: fields are only ever added."""
+    """Dead letters of one queue or subscription with one cause. Published and printed as JSON, so fields may only be added."""
 
     id: str = ""
     stream: str
@@ -46,16 +46,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     first_at: datetime
     last_at: datetime
     samples: list[str]
-    """Ids of messages: the oldest, the newest, and one between."""
+    """Message ids: the oldest, the newest, and one in between."""
     example: str = ""
-    """The error of one of them, as it was."""
+    """The unchanged error of one of them."""
     action: str = ""
     condition: str = ""
-    """In SQL, for `penstock pipeline redrive --sql`: what selects them among the letters of their stream."""
+    """The SQL condition for `penstock pipeline redrive --sql` that selects them among the letters of their stream."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a triage found."""
+    """The result of a triage."""
 
     at: datetime
     total: int
@@ -64,7 +64,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report(rows: Iterable[Group], at: datetime) -> Report:
-    """Equal traits as groups, merged, with an id and a suggestion each."""
+    """The merged groups, each with an id and a suggestion. `rows` are groups of equal traits."""
     found = sorted(merged([*rows]), key=lambda group: (-group.count, group.stream, group.error, group.shape, group.version))
     groups = [
         msgspec.structs.replace(group, id=_id_of(group), action=suggested(group), condition=condition_of(group))
@@ -74,7 +74,7 @@ def report(rows: Iterable[Group], at: datetime) -> Report:
 
 
 def merged(groups: Sequence[Group]) -> list[Group]:
-    """Groups without those that differ only in what does not matter."""
+    """Merge groups that have only irrelevant differences."""
     named = _without_names(groups)
     shaped: list[Group] = []
     for alike in _by(named, lambda group: (*_cause(group), group.version)):
@@ -91,7 +91,7 @@ def _cause(group: Group) -> tuple[object, ...]:
 
 
 def _without_names(groups: Sequence[Group]) -> list[Group]:
-    """Errors in which a word, or two in a row, are others nearly each time get a mask in their place."""
+    """Replace a word of an error, or two in a row, by a mask if it differs nearly each time."""
     patterns: dict[Around, set[tuple[str, ...]]] = defaultdict(set)
     for _ in range(2):
         values: dict[Around, set[tuple[str, ...]]] = defaultdict(set)
@@ -109,7 +109,7 @@ def _without_names(groups: Sequence[Group]) -> list[Group]:
                 patterns[_where(group)].add(masked)
             changed.append(_with_error(group, masked))
         groups = _joined_equals(changed)
-    # What is too rare to show that a word of it is a name fits the pattern of the others.
+    # Errors that are too rare to detect a name in them may match the pattern of others.
     fitted = []
     for group in groups:
         words = tuple(group.error.split(" "))
@@ -119,11 +119,11 @@ def _without_names(groups: Sequence[Group]) -> list[Group]:
 
 
 Around = tuple[object, ...]
-"""Where an error was, and its words without those at one place."""
+"""The group of an error, and its words without those at one place."""
 
 
 def _places(group: Group, words: tuple[str, ...]) -> Iterator[tuple[Around, int, int]]:
-    """Each word and each two in a row, by what stands around them: (around, place, width)."""
+    """Each word and each two in a row, with the words around them: (around, place, width)."""
     where = _where(group)
     for width in (1, 2):
         for place in range(len(words) - width + 1):
@@ -159,7 +159,7 @@ def _masked(group: Group, words: tuple[str, ...], names: set[Around]) -> tuple[s
 
 
 def _similar_shapes(groups: Sequence[Group]) -> list[Group]:
-    """Those whose payloads are of one kind become one, with the shape that most of them have."""
+    """Merge groups whose payloads are of the same kind, with the most frequent shape."""
     kinds: list[tuple[frozenset[str], list[Group]]] = []
     for group in sorted(groups, key=lambda one: -one.count):
         fields = fields_of(group.shape)
@@ -173,7 +173,7 @@ def _similar_shapes(groups: Sequence[Group]) -> list[Group]:
 
 
 def _joined(groups: Sequence[Group], version: str | None = None) -> Group:
-    """One group of several, like the largest of them."""
+    """One group for several, with the properties of the largest."""
     if len(groups) == 1 and version is None:
         return groups[0]
     first = max(groups, key=lambda group: group.count)
@@ -189,7 +189,7 @@ def _joined(groups: Sequence[Group], version: str | None = None) -> Group:
 
 
 def _some(ids: Iterable[str]) -> list[str]:
-    """The first, the last and one between, in the order of ids, which is that of publishing."""
+    """The first, the last and one in between, in the order of ids, which is the order of publishing."""
     found = sorted({*ids})
     return found if len(found) <= SAMPLES else [found[0], found[len(found) // 2], found[-1]]
 
@@ -202,13 +202,13 @@ def _by(groups: Iterable[Group], key: Callable[[Group], tuple[object, ...]]) -> 
 
 
 def _id_of(group: Group) -> str:
-    """A short name: the same as long as the cause is."""
+    """A short id, which is always the same for the same cause."""
     text = "\n".join(map(str, (*_cause(group), group.shape, group.version)))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def condition_of(group: Group) -> str:
-    """What selects the letters of a group, by all that it is made of but the shape of the payload."""
+    """The condition that selects the letters of a group, by all its traits except the shape of the payload."""
     parts = [f"reason = {_quoted(group.reason)}", f"error_pattern LIKE {_pattern(group.error)}"]
     if group.stream != f"queue:{group.subscription}":
         parts.insert(0, f"subscription = {_quoted(group.subscription)}")
@@ -222,12 +222,12 @@ def condition_of(group: Group) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as a literal of Spark SQL: in double quotes, since a shell has it in single ones."""
+    """A text as a literal of Spark SQL: in double quotes, since the shell command has single quotes around the condition."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _pattern(error: str) -> str:
-    """An error with masks as a pattern of LIKE."""
+    """An error with masks as a LIKE pattern."""
     return _quoted(re.sub(r"[\\%_]", r"\\\g<0>", error).replace(MASK, "%"))
 
 
@@ -260,7 +260,7 @@ _BY_WORDS = (
 
 
 def suggested(group: Group) -> str:
-    """What a person might do about a group."""
+    """A suggestion what to do about a group."""
     if group.status in _BY_STATUS:
         return _BY_STATUS[group.status]
     if 400 <= group.status < 500:

@@ -1,1 +1,1 @@
-"""The jobs, one a file: a pure `transform(df) -> df`, and a `start` or `run` that only wires."""
+"""The jobs, one in each file: a pure `transform(df) -> df`, and a `start` or `run` that only connects the parts."""

@@ -1,4 +1,4 @@
-"""Archive: all streams and the event log into the lake, each row once, as long as it runs or until it has caught up."""
+"""Archive: writes all streams and the event log to the lake, each row once, continuously or until it has caught up."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS = 2_000_000
-"""At most this many rows in a batch, unless the plan says otherwise: what a killed archive does again."""
+"""The default maximum of rows in a batch, which a killed archive has to repeat."""
 VIEWS = ("messages", "events")
 
 
 def start(spark: SparkSession, plan: Plan, *, compact_every: int = COMPACT_EVERY) -> list[StreamingQuery]:
-    """Start archiving messages and events, and return the two queries; with `is_once` they end when they have caught up.
+    """Start to archive messages and events, and return the two queries; with `is_once` they end when they have caught up.
 
-    With `hold`, retention at the broker waits for what is not archived yet.
+    With `hold`, the broker retains messages until they are archived.
     """
     checkpoints = local_path(plan.checkpoints, "checkpoint")
     archivers = [Archiver(plan, view, checkpoints / f"archive-{view}", compact_every=compact_every) for view in VIEWS]
     queries: list[StreamingQuery] = []
-    with ExitStack() as failure:  # of the second to start: the first is stopped
+    with ExitStack() as failure:  # if the second query fails to start, stop the first
         for archiver in archivers:
             queries.append(_query(spark, plan, archiver))
             failure.callback(queries[-1].stop)
@@ -39,13 +39,13 @@ def start(spark: SparkSession, plan: Plan, *, compact_every: int = COMPACT_EVERY
 def _query(spark: SparkSession, plan: Plan, archiver: Archiver) -> StreamingQuery:
     reader = (
         spark.readStream.format("penstock")
-        # A stream that is deleted must not end the archive of all others; the archiver reports what is lost.
+        # A deleted stream must not end the archive of the others; the archiver reports lost rows.
         .options(**archiver.reader_options())
         .option("startingOffsets", json.dumps(archiver.start_offsets()))
         .option("maxOffsetsPerTrigger", str(plan.max_rows or BATCH_ROWS))
     )
     archiver.catch_up(spark)
-    FETCHED.pop(archiver.cursor, None)  # of a query before this one, whose batches had the same numbers
+    FETCHED.pop(archiver.cursor, None)  # row counts of an earlier query, whose batches had the same numbers
     writer = (
         reader.load()
         .writeStream.foreachBatch(archiver)

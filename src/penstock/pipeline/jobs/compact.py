@@ -1,4 +1,4 @@
-"""Compact: many small files of the lake become few, and files that nobody needs any more are removed. No Spark is needed."""
+"""Compact: merges small files of the lake, and removes files that are not needed any more. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TARGET_BYTES = 128 << 20
 
 
 def compact(lake: str, *, target_bytes: int = TARGET_BYTES) -> CompactReport:
-    """Merge the small files of a lake, up to `target_bytes`, and remove what was not needed for a week."""
+    """Merge the small files of a lake, up to `target_bytes`, and remove files that have not been needed for a week."""
     report = CompactReport()
     names = Lake(lake).tables()
     if not names:

@@ -1,4 +1,4 @@
-"""Dead letters as frames: those that nobody has redriven or removed since, with what they died of. For `triage` and `redrive`."""
+"""Dead letters as frames, without those that were redriven or removed since, with their causes. For `triage` and `redrive`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.job import Target
 
 TRAITS = "error_pattern string, target string, status int, shape string, version string"
-"""What is found out about each letter: `Traits`."""
+"""The columns of `Traits`, which are computed for each letter."""
 _REMOVED = ("redriven", "evicted", "purged")
 _PLACE = ("stream", "subscription", "message_offset")
 _SCHEMA = arrow_schema(TRAITS)
@@ -30,16 +30,16 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def end_of_events(target: Target) -> int:
-    """The offset at which the event log ends now."""
+    """The current end of the event log."""
     with closing(open_log(endpoint=target.endpoint, path=target.path, token=target.token, project=target.project)) as log:
         return log.spans([]).events.latest
 
 
 def read(spark: SparkSession, target: Target, streams: Sequence[str], stop: int) -> DataFrame:
-    """The dead letters of some streams (none: of all) that were there when the event log ended at an offset.
+    """The dead letters of some streams (empty: all) that existed when the event log ended at the offset `stop`.
 
-    With the columns of DEAD_LETTERS, but that `target` is `dead_letter_topic`, and `is_gone`: whether a letter was redriven or
-    removed since then. A letter that died, was redriven and died again is there once.
+    With the columns of DEAD_LETTERS, except that `target` is named `dead_letter_topic`, and `is_gone`: whether a letter was
+    redriven or removed since then. A letter that died, was redriven and died again is included once.
     """
     reader = spark.read.format("penstock").options(**target.options()).option("failOnDataLoss", False)
     if streams:
@@ -50,7 +50,7 @@ def read(spark: SparkSession, target: Target, streams: Sequence[str], stop: int)
 
 
 def listed(letters: DataFrame, events: DataFrame, stop: int) -> DataFrame:
-    """Those that were not redriven or removed between their death and an offset of the event log."""
+    """Letters that were not redriven or removed between their death and an offset of the event log."""
     removed = events.where(F.col("kind").isin(*_REMOVED)).groupBy(*_PLACE)
     before = F.max(F.when(F.col("offset") < stop, F.col("offset")))
     last = removed.agg(F.max("offset").alias("removed_at"), before.alias("removed_before"))
@@ -60,7 +60,7 @@ def listed(letters: DataFrame, events: DataFrame, stop: int) -> DataFrame:
 
 
 def with_traits(letters: DataFrame, version_attributes: Sequence[str], *, keeps_payload: bool) -> DataFrame:
-    """Letters with the columns of TRAITS. Without their payload and attributes, which are large, unless it is kept."""
+    """Letters with the columns of TRAITS. With `keeps_payload`, also with payload, attributes and key, which are large."""
     large = set() if keeps_payload else {"value", "attributes", "key"}
     kept = [field for field in letters.schema.fields if field.name not in large]
     columns = ", ".join([*(f"`{field.name}` {field.dataType.simpleString()}" for field in kept), TRAITS])

@@ -1,7 +1,7 @@
-"""The lifecycle job: events in, one row for each life of a message in a subscription out. The rules are in `core/lifecycle.py`.
+"""The lifecycle job: from events to one row for each life of a message in a subscription. See `core/lifecycle.py` for the rules.
 
-Neighbouring messages of a stream make a bucket, and a bucket is folded by one call of Python: a call for every message would cost
-more than the fold itself.
+Neighbouring messages of a stream are a bucket, which is folded in one call of Python: a call for every message would cost more
+than the fold itself.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _COLUMNS = (
     "cause",
 )
 _FOLDED = LIFECYCLE.replace(" not null", "").replace("timestamp", "bigint")
-"""The columns of LIFECYCLE as they come out of Python: instants are numbers, which cost nothing to carry over."""
+"""The columns of LIFECYCLE as Python returns them: times are numbers, which need no conversion."""
 _NUMBERS = dict.fromkeys(("published_at", "first_delivered_at", "settled_at"), "Int64")
 _INSTANTS = frozenset(_NUMBERS) | {"updated_at"}
 _STATE = "lives binary"
 
 
 def transform(events: DataFrame, *, watermark: str = "10 minutes", is_streaming: bool | None = None) -> DataFrame:
-    """Rows with the columns of LIFECYCLE from rows with those of EVENTS; for finite and for streaming frames.
+    """Rows with the columns of LIFECYCLE from rows with those of EVENTS, for finite and streaming frames.
 
-    Of a finite frame, what is unsettled at its end comes out as `open`. Of a stream, that happens when the watermark has passed
-    both its last event and what was to come next (the end of a lease or a delay). Say `is_streaming` where a frame may not be
-    asked: in a declarative pipeline.
+    In a finite frame, lives that are unsettled at the end are `open`. In a stream, they are `open` when the watermark has passed
+    both their last event and the next due one (the end of a lease or a delay). Set `is_streaming` in a declarative pipeline,
+    where the frame cannot be asked.
     """
     endless = events.isStreaming if is_streaming is None else is_streaming
     detail = F.col("detail")
@@ -74,7 +74,7 @@ def transform(events: DataFrame, *, watermark: str = "10 minutes", is_streaming:
         "subscription",
         "message_offset",
         "message_id",
-        # No nulls among the numbers: pandas would make floats of them.
+        # No nulls in integer columns: pandas would convert them to floats.
         F.coalesce("attempt", F.lit(0)).alias("attempt"),
         "consumer",
         F.coalesce(detail["deadline"], detail["due"], F.lit("0")).cast("bigint").alias("until"),
@@ -90,9 +90,9 @@ def transform(events: DataFrame, *, watermark: str = "10 minutes", is_streaming:
 
 
 def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
-    """Fold the event log of a server or a data directory into the table `lifecycle` of the lake, and count what was late."""
+    """Fold the event log of a server or a data directory into the table `lifecycle` of the lake, and count late rows."""
     rows = transform(event_stream(spark, plan, NAME), watermark=plan.watermark)
-    # Seen in the progress of the query, as `observedMetrics`.
+    # Reported in the progress of the query, as `observedMetrics`.
     rows = rows.observe(NAME, F.count(F.lit(1)).alias("rows"), F.count_if("is_late").alias("late"))
     return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
 
@@ -116,7 +116,7 @@ def _fold_all(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """What a micro-batch has of a bucket, or the end of a wait without news."""
+    """Fold the events of a bucket in a micro-batch, or handle its timeout."""
     _hush()
     lives = Lives.load(bytes(state.get[0])) if state.exists else Lives()
     watermark = state.getCurrentWatermarkMs()
@@ -124,7 +124,7 @@ def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Gro
     rows = lives.fold(news)
     if news and key[0] == LEVELS_STREAM:
         rows.append(mark(*news[-1][:2]))
-    # News come first: what they concern has had its last word by them.
+    # Fold new events first: they may settle or extend lives that would expire.
     rows += lives.expire(watermark * 1000)
     expiry = lives.next_expiry()
     if expiry is None:
@@ -132,7 +132,7 @@ def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Gro
             state.remove()
     else:
         state.update((lives.dump(),))
-        # Spark wants an instant after the watermark, and rings when the watermark is past it.
+        # Spark requires a time after the watermark, and calls again when the watermark has passed it.
         state.setTimeoutTimestamp(max(-(-expiry // 1000), watermark + 1))
     if rows:
         yield _frame(str(key[0]), rows)
@@ -140,7 +140,7 @@ def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Gro
 
 @cache
 def _hush() -> None:
-    """Once in each worker: Spark pads what comes back with empty rows, of which pandas warns on the user's terminal."""
+    """Suppress a warning of pandas, once in each worker: Spark pads results with empty rows."""
     warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning, r"pyspark\.worker")
 
 

@@ -1,10 +1,10 @@
 """The metrics job: rates, waiting and processing times, failures, in windows by stream, subscription and consumer.
 
-Deliveries and publishes are counted from the events, in the window in which they happened. All that needs the whole life of a
-message (how it ended, how often it failed, how long it waited and was worked on) is counted from the lifecycle, in the window in
-which the message was settled, for the consumer that had it last; open lives do not count.
-Percentiles are `percentile_approx` with an accuracy of 10,000: a value that occurred, whose rank is wrong by at most 0.01 %.
-Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves forever.
+Deliveries and publishes are counted from the events, in the window in which they happened. Values that need the whole life of a
+message (outcome, failures, waiting and processing time) are computed from the lifecycle, in the window in which the message was
+settled, for its last consumer; open lives are not counted.
+Percentiles are `percentile_approx` with an accuracy of 10,000: an actual value, whose rank is off by at most 0.01 %.
+Streams that begin with `_penstock.` are left out: the metrics are published to one, and would otherwise measure themselves.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def transform(
     watermark: str = "10 minutes",
     is_streaming: bool | None = None,
 ) -> DataFrame:
-    """Rows with the columns of METRICS from rows with those of LIFECYCLE and EVENTS; for finite and for streaming frames.
+    """Rows with the columns of METRICS from rows with those of LIFECYCLE and EVENTS, for finite and streaming frames.
 
-    Of streams, a window comes out once, when the watermark of both has passed its end. Say `is_streaming` where a frame may not
-    be asked: in a declarative pipeline.
+    In streams, a window is emitted once, when the watermark of both has passed its end. Set `is_streaming` in a declarative
+    pipeline, where the frame cannot be asked.
     """
-    # An open life has got as far as its last event.
+    # The time of an open life is that of its last event.
     lives = lives.withColumn("moment", F.coalesce("settled_at", "updated_at"))
     events = events.withColumn("moment", F.col("at"))
     if lives.isStreaming if is_streaming is None else is_streaming:
-        # Each has its own: the slower of the two decides when a window is complete. What is not counted moves them too.
+        # Each has its own watermark: the slower one decides when a window is complete. Rows that are not counted advance it too.
         lives, events = lives.withWatermark("moment", watermark), events.withWatermark("moment", watermark)
     rows = _settled(lives).unionByName(_happened(events))
     grouped = rows.groupBy(F.window("moment", window).alias("window"), *_BY).agg(
@@ -84,11 +84,11 @@ def transform(
 
 
 def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
-    """Measure what the table `lifecycle` and the event log say, into the table `metrics` and the stream `_penstock.metrics`.
+    """Compute metrics from the table `lifecycle` and the event log, for the table `metrics` and the stream `_penstock.metrics`.
 
-    A log that cannot be written to, a data directory, gets no stream.
+    A data directory, which cannot be written to, gets no stream.
     """
-    Lake(plan.lake).table(lifecycle.NAME).create(SHAPES[lifecycle.NAME])  # it is followed also before the first life is over
+    Lake(plan.lake).table(lifecycle.NAME).create(SHAPES[lifecycle.NAME])  # read even before the first life has ended
     lives = read_lives(spark, plan.lake)
     events = event_stream(spark, plan, NAME)
     if plan.target.endpoint is not None:
@@ -109,13 +109,13 @@ def _is_over(query: StreamingQuery) -> bool:
 
 
 def read_lives(spark: SparkSession, lake: str) -> DataFrame:
-    """The rows of LIFECYCLE as they are added to the table."""
+    """The rows of the table `lifecycle` as a stream."""
     return spark.readStream.format("penstock").options(lake=lake, table=lifecycle.NAME).load().drop("date")
 
 
 def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
-    """Both are done once for each batch, so that it does not matter which was done when a batch is repeated."""
-    # Kept, since a percentile that is computed again may come out a little different.
+    """Write to the table and the stream. Both writes happen once for each batch, even if it is repeated after one of them."""
+    # Persisted, since a percentile may be slightly different when it is computed again.
     kept = batch.persist()
     try:
         add(kept, plan, NAME, "window_start", query=query, batch=number)
@@ -142,13 +142,13 @@ def _happened(events: DataFrame) -> DataFrame:
         "delivered": _one(is_leased),
         "redelivered": _one(is_leased & (F.col("attempt") > 1)),
     }
-    # The first fourteen digits of a message id are the instant of its publishing.
+    # The first fourteen digits of a message id are its publish time.
     published = F.conv(F.substring("message_id", 1, 14), 16, 10).cast("bigint")
     return _shaped(happened, counts, {}, F.when(is_leased, _age("at", published)))
 
 
 def _shaped(rows: DataFrame, counts: dict[str, Column], times: dict[str, Column], age: Column) -> DataFrame:
-    """The columns that are summed up, the same for both inputs."""
+    """The columns to aggregate, the same for both inputs."""
     return rows.select(
         "moment",
         *_BY,
@@ -163,7 +163,7 @@ def _is_foreign() -> Column:
 
 
 def _counts(condition: Column) -> Column:
-    """A condition that Spark does not check before the watermark, because it asks for the column of the watermark too."""
+    """A condition that Spark does not evaluate before the watermark operator, because it uses the column of the watermark too."""
     return F.when(F.col("moment") > F.timestamp_micros(F.lit(0)), condition).otherwise(F.lit(False))
 
 

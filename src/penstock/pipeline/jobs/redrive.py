@@ -1,9 +1,9 @@
 """The redrive job: Spark selects dead letters, the server requeues them in slices, each letter once for a redrive id.
 
-    begin ──> the selection's end in the event log is kept by the server ──> select (Spark) ──> slice by slice (the server)
+    begin ──> the server stores the selection's end in the event log ──────> select (Spark) ──> slice by slice (the server)
                                           └── a repeated command selects up to the same end: what is left
 
-What moves the letters is in `penstock.pipeline.redriving`: it needs no Spark.
+The letters are moved by `penstock.pipeline.redriving`, which needs no Spark.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from penstock.pipeline.job import Target
 
 LOOK_BACK = 15 * 60 * SECOND
-"""How far the deliveries are looked at that say whether a target fails."""
+"""The time span of the deliveries that determine whether a target is failing."""
 _HELD = ("stream", "subscription", "message_offset", "message_id", "at")
 _FAILED = ("nacked", "expired", "dead_lettered")
 
 
 def note_of(target: Target, redrive: Redrive) -> Note:
-    """What is kept of a redrive that begins now."""
+    """The note of a redrive that starts now."""
     return Note(redrive.arguments(), dead_letters.end_of_events(target))
 
 
 def plan(spark: SparkSession, target: Target, redrive: Redrive, note: Note, now: int) -> RedrivePlan:
-    """The letters that are left of a redrive, and the state of their targets."""
+    """The remaining letters of a redrive, and the state of their targets."""
     letters = dead_letters.read(spark, target, redrive.streams, note.stop)
     found = dead_letters.with_traits(
         between(letters, Triage(since=redrive.since, until=redrive.until)), redrive.version_attributes, keeps_payload=True
@@ -44,7 +44,7 @@ def plan(spark: SparkSession, target: Target, redrive: Redrive, note: Note, now:
     chosen = select(found, redrive.sql).select(*_HELD, "target", "is_gone").withColumn("at", F.unix_micros("at"))
     rows = chosen.toArrow().to_pydict()
     selected = [Letter(*row) for row in zip(*(rows[name] for name in (*_HELD, "is_gone")), strict=True)]
-    # What is gone was selected too: a limit must not select others in its place when a redrive is continued.
+    # Letters that are gone count too: when a redrive continues, its limit must not select others in their place.
     meant = [letter for letter in ordered(selected, redrive.limit) if not letter.is_gone]
     names = {letter.source for letter in meant} | {name for name in rows["target"] if name}
     states = [state for state in targets(spark, target, redrive, now) if state.name in names] if meant else []
@@ -52,13 +52,13 @@ def plan(spark: SparkSession, target: Target, redrive: Redrive, note: Note, now:
 
 
 def select(letters: DataFrame, sql: str | None) -> DataFrame:
-    """The letters that a condition leaves. `payload` is the value as a variant, null if it is no JSON."""
+    """The letters that match a condition. `payload` is the value as a variant, null if it is not JSON."""
     shown = letters.withColumn("payload", F.expr("try_parse_json(try_validate_utf8(CAST(value AS STRING)))"))
     return shown if sql is None else where(shown, sql, "status = 503 AND payload:amount::int > 100")
 
 
 def targets(spark: SparkSession, target: Target, redrive: Redrive, now: int) -> list[TargetState]:
-    """How deliveries have ended recently: by queue or subscription, and by target where a router delivers."""
+    """The recent results of deliveries: by queue or subscription, and by target if a router delivers."""
     reader = spark.read.format("penstock").options(**target.options()).options(view="events", failOnDataLoss=False)
     if redrive.streams:
         reader = reader.option("subscribe", ",".join(redrive.streams))

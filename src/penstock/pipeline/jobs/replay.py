@@ -1,7 +1,7 @@
-"""The replay job: a range of a stream, from the log or the lake, published again, once.
+"""The replay job: publishes a range of a stream again, from the log or the lake, once.
 
-Pace is the broker's affair: every message is published now, with a `deliver_at` that keeps the rhythm of the original. So a
-replay that takes a week needs Spark for seconds, survives restarts of the server, and is committed in one piece.
+The broker controls the pace: every message is published at once, with a `deliver_at` that keeps the intervals of the original. So
+a replay that takes a week needs Spark for seconds, survives restarts of the server, and is one atomic commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def read(spark: SparkSession, target: Target, lake: str | None, replay: Replay) -> DataFrame:
-    """The messages that are meant, in the order of their offsets."""
+    """The messages of a replay, in the order of their offsets."""
     reader = spark.read.format("penstock").options(**target.reading()).option("subscribe", replay.stream)
     if replay.storage != "log":
         reader = reader.option("storage", replay.storage)
@@ -36,13 +36,13 @@ def read(spark: SparkSession, target: Target, lake: str | None, replay: Replay) 
         if bound is not None:
             reader = reader.option(option, json.dumps({replay.stream: bound}))
     if replay.since is not None and replay.from_offset is None:
-        # Spares reading what lies before. The end is found by filtering: where the clock stepped back, later is not always later.
+        # Avoids reading earlier messages. The end is filtered: if the clock was set back, later offsets may have earlier times.
         reader = reader.option("startingTimestamp", to_datetime(replay.since).isoformat())
     return select(reader.load(), replay)
 
 
 def select(messages: DataFrame, replay: Replay) -> DataFrame:
-    """The rows that the times and the condition leave."""
+    """The rows that match the times and the condition."""
     chosen = messages
     if replay.since is not None:
         chosen = chosen.where(F.col("publish_time") >= F.timestamp_micros(F.lit(replay.since)))
@@ -54,17 +54,17 @@ def select(messages: DataFrame, replay: Replay) -> DataFrame:
 
 
 def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None, first: int = 0, now: int = 0) -> DataFrame:
-    """Rows as the sink takes them: payload, key, attributes and priority as they were, marked, and paced.
+    """Rows for the sink: with unchanged payload, key and priority, the attributes with marks, and paced delivery.
 
-    The message of the instant `first` is delivered at `now`, the others as long after it as they were then, divided by `speed`.
-    The time to live is not kept: it would be over.
+    The message published at `first` is delivered at `now`, the others after their original distance to it, divided by `speed`.
+    The TTL is not copied: it would have expired.
     """
     marks = F.create_map(F.lit(REPLAYED_FROM), F.col("message_id"), F.lit(REPLAY), F.lit(replay_id))
     others = F.map_filter(F.coalesce("attributes", F.expr("map()")), lambda name, _: ~name.isin(REPLAYED_FROM, REPLAY))
     columns = [F.col("value"), F.col("key"), F.map_concat(others, marks).alias("attributes"), F.col("priority").cast("int")]
     if speed is not None:
         after = (F.unix_micros("publish_time") - F.lit(first)) / F.lit(speed)
-        # A publish time may step back with the broker's clock; nothing is delivered before the replay begins.
+        # Publish times may step back with the broker's clock; nothing is delivered before the replay starts.
         columns.append(F.timestamp_micros(F.lit(now) + F.greatest(F.round(after), F.lit(0)).cast("bigint")).alias("deliver_at"))
     return messages.select(*columns)
 
@@ -83,9 +83,9 @@ def extent(messages: DataFrame) -> ReplayExtent:
 
 
 def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> ReplayExtent:
-    """Publish the range again; returns what was found. A replay id that was used before adds nothing, which the result says.
+    """Publish the range again; returns its extent. A replay id that was used before adds nothing; the result reports that.
 
-    With other arguments it is an error. So an id is used up, and its arguments are kept by the server, before anything is read.
+    With other arguments it is an error. So the server stores the id with its arguments before anything is read.
     """
     if target.endpoint is None:
         raise InvalidArgument(
@@ -100,16 +100,16 @@ def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, n
     found = extent(messages)
     if found.rows == 0:
         return found
-    # What comes while it runs is not part of it, so that what was counted is what is published.
+    # Messages that arrive during the replay are not part of it, so that exactly the counted messages are published.
     assert found.first is not None
     assert found.last_offset is not None
     counted = messages.where(F.col("offset") <= found.last_offset)
-    # The lake's files are in no order; the log gives its rows, and its partitions, by offset.
+    # The files of the lake have no order; the log returns rows and partitions by offset.
     ordered = counted if replay.storage == "log" else counted.orderBy("offset")
     rows = transform(ordered, replay.replay_id, speed=replay.speed, first=found.first, now=now)
     writer = rows.write.format("penstock").mode("append").options(**target.options()).option("stream", replay.to)
     writer.option("query", query).option("batch", "0").save()
-    # Spark does not hand on what the server answers. The end of a replay is a batch without rows, which is also known again.
+    # Spark does not pass on the server's answer. A batch without rows ends the replay; it is recognised if it is repeated.
     with HttpLog(target.endpoint, token=target.token, project=target.project) as log:
         ended = log.commit(secrets.token_hex(16), [], query=query, batch=1)
     return replace(found, is_repeat=ended.is_repeat)

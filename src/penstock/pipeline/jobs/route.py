@@ -1,12 +1,12 @@
-"""The route job: the router's deliveries on Spark, in batches that the broker plans.
+"""The route job: runs the router's deliveries on Spark, in batches that the broker plans.
 
     driver                                    tasks
     leases ──> the batch of each queue        read their part ──by task of pool and group──> deliver
-    settle <── endings of all tasks <──────── endings, states of breakers, permits of rates
+    settle <── results of all tasks <──────── results, states of breakers, permits of rates
 
-The broker keeps the order between batches: what a batch does not settle leads the next one. So Spark keeps nothing, and a
-driver or a task that dies is repeated with the same messages. The driver alone knows the limits of pools: it deals them out with
-each batch.
+The broker keeps the order between batches: unsettled messages of a batch come first in the next one. So Spark has no state, and
+after a crash of the driver or a task, the same messages are repeated. Only the driver knows the limits of pools: it divides them
+among the tasks with each batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.router.core.message import RoutedMessage
 
 ROWS = 50_000
-"""New messages of a queue in a batch: a batch costs Spark a part of a second, whatever it holds."""
+"""New messages of a queue in a batch: every batch costs Spark a fraction of a second, whatever its size."""
 MAX_BYTES = 256 * 1024 * 1024
 BUDGET = 60.0
 LEASE_SECONDS = 300.0
@@ -72,31 +72,31 @@ _DONE = pa.schema([("drained", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is routed, and how. Durations are seconds."""
+    """The settings of a route job. Durations are seconds."""
 
     target: Target
     config: RouterConfig
-    """The whole configuration: of it, this job takes what has the engine `spark`."""
+    """The whole configuration; this job uses the queues and pools with the engine `spark`."""
     options: RouterOptions = field(default_factory=RouterOptions, repr=False)
     rows: int = ROWS
     budget: float = BUDGET
     interval: float = 1.0
-    """How often to look for messages when there are none."""
+    """How often to check for messages if there are none."""
     tasks: int | None = None
-    """None: as many as Spark has cores."""
+    """None: the number of Spark's cores."""
     is_once: bool = False
 
 
 class Batch(NamedTuple):
-    """How a batch ended."""
+    """The result of a batch."""
 
     number: int
     settled: int
-    """Delivered, or dead."""
+    """Delivered, or dead-lettered."""
     carried: int
     """Left for later batches."""
     cut: int
-    """Calls that the time budget ended."""
+    """Calls that were cancelled by the time budget."""
     seconds: float
 
 
@@ -105,9 +105,9 @@ class Source:
     """A queue of the configuration at the server, and the query that leases its messages."""
 
     name: str
-    """As the configuration calls it."""
+    """The name in the configuration."""
     address: str
-    """As the log API does."""
+    """The name in the log API."""
 
     @property
     def query(self) -> str:
@@ -115,7 +115,7 @@ class Source:
 
 
 def sources(config: RouterConfig, endpoint: str) -> list[Source]:
-    """The queues that Spark takes from, with those of their redriven dead letters. InvalidArgument for a queue elsewhere."""
+    """The queues that Spark reads, with those of their redriven dead letters. Raises InvalidArgument for a queue elsewhere."""
     found = [_source(queue, endpoint) for queue in config.of("spark").queues]
     if not found:
         raise InvalidArgument(
@@ -140,16 +140,16 @@ def _source(queue: QueueConfig, endpoint: str) -> Source:
 
 
 class Planned(NamedTuple):
-    """A batch of a queue that is leased."""
+    """A leased batch of a queue."""
 
     number: int
-    """Of the queue in this job."""
+    """The number of the queue in this job."""
     source: Source
     leases: Leases
 
 
 class RouteJob:
-    """The driver: plans batches, has them delivered, and settles them."""
+    """The driver: plans batches, runs their delivery, and settles them."""
 
     def __init__(self, spark: SparkSession, route: Route) -> None:
         assert route.target.endpoint is not None, "a data directory can be read only"
@@ -167,9 +167,9 @@ class RouteJob:
         self._log: HttpLog
 
     def run(self, stop: threading.Event, told: Callable[[Batch], None]) -> None:
-        """Deliver batch after batch until `stop` is set or, once, until nothing can be delivered now. Then release what is held.
+        """Deliver batches until `stop` is set or, with `is_once`, until nothing can be delivered now. Then release the leases.
 
-        An error leaves the batch as it is: the next run begins with it.
+        After an error, the batch is left as it is: the next run starts with it.
         """
         with closing(_log(self._route.target)) as self._log:
             while not stop.is_set():
@@ -177,7 +177,7 @@ class RouteJob:
                 planned = self._plan()
                 ready = [one for one in planned if not one.leases.wait]
                 for one in planned:
-                    if one.leases.wait:  # so that it does not keep new messages from the next batch
+                    if one.leases.wait:  # so that it does not delay new messages
                         self._log.settle(one.source.query, one.leases.batch, {})
                 if ready:
                     told(self._deliver(ready, begun))
@@ -203,7 +203,7 @@ class RouteJob:
                 )
             except NotFound:
                 if source.address.startswith("queue:router."):
-                    continue  # it is made with the first dead letter
+                    continue  # it is created with the first dead letter
                 raise
             if leases.rows:
                 found.append(Planned(number, source, leases))
@@ -228,7 +228,7 @@ class RouteJob:
         return Batch(self._batches, settled, carried, cut, (monotonic() - begun) / SECOND)
 
     def _frame(self, planned: Sequence[Planned]) -> DataFrame:
-        """What delivers the batches: one row for each task with messages."""
+        """The frame that delivers the batches: one row for each task with messages."""
         now = monotonic()
         target, tasks = self._route.target, self._tasks
         widths = {code: width_of(pool, tasks) for code, pool in self._pools.items()}
@@ -250,7 +250,7 @@ class RouteJob:
         return in_order.mapInArrow(deliver, "drained binary")
 
     def _learn(self, done: Sequence[Drained]) -> None:
-        """Take in what the tasks learned of targets, and what they used of rates."""
+        """Merge the breaker states and the used permits of the tasks."""
         now = monotonic()
         states: dict[str, list[ExportedBreaker]] = {}
         for drained in done:
@@ -262,7 +262,7 @@ class RouteJob:
 
     @contextmanager
     def _held(self, planned: Sequence[Planned]) -> Iterator[None]:
-        """Extends the leases of batches while they are delivered."""
+        """Extend the leases of batches while they are being delivered."""
         is_over = threading.Event()
 
         def extend() -> None:
@@ -283,7 +283,7 @@ class RouteJob:
 
 
 class Part(NamedTuple):
-    """A part of a batch, which one task reads."""
+    """A part of a batch that one task reads."""
 
     queue: int
     source: Source
@@ -294,7 +294,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """In a task: reads parts of batches, and says which task delivers each message."""
+    """Runs in a task: reads parts of batches, and assigns each message to the task that delivers it."""
 
     target: Target
     parts: Sequence[Part]
@@ -332,7 +332,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """In a task: delivers its messages, on an event loop of its own."""
+    """Runs in a task: delivers its messages on its own event loop."""
 
     names: Mapping[int, str]
     own: Mapping[int, Sequence[PoolShare]]
@@ -371,7 +371,7 @@ class Deliver:
 
 
 def _faster_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Makes one, where it is installed."""
+    """The factory of uvloop, if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  # an extra
     except ModuleNotFoundError:
@@ -385,6 +385,6 @@ def _log(target: Target) -> HttpLog:
 
 
 def _cores(spark: SparkSession) -> int:
-    """How many tasks run at a time."""
+    """The number of tasks that run at a time."""
     context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
     return context.defaultParallelism if context is not None else int(spark.conf.get("spark.sql.shuffle.partitions", "4") or 4)

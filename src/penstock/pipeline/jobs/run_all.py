@@ -1,4 +1,4 @@
-"""Archive, lifecycle and metrics in one Spark session: one Java, one set of workers, three jobs."""
+"""Runs archive, lifecycle and metrics in one Spark session, with one Java process and one set of workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def stages(plan: Plan) -> list[Start]:
-    """What is started one after the other, each when the queries of the one before have ended: all at once, if they continue.
+    """The stages of a run; each starts when the queries of the previous one have ended. Continuous jobs are one stage.
 
-    Metrics are made of the lives that `lifecycle` writes, so that a run that ends lets them be written first.
+    Metrics are computed from the lives that `lifecycle` writes, so with `is_once` those are written first.
     """
     if plan.is_once:
         return [_together(archive.start, lifecycle.start), metrics.start]
@@ -29,7 +29,7 @@ def _together(*starts: Start) -> Start:
         try:
             for begin in starts:
                 queries += begin(spark, plan)
-        except BaseException:  # none is left running when one cannot start
+        except BaseException:  # if one cannot start, stop the others
             for query in queries:
                 query.stop()
             raise

@@ -1,7 +1,6 @@
-"""The triage job: dead letters in groups with one cause each. The rules are in `core/triage.py`.
+"""The triage job: groups dead letters by cause. See `core/triage.py` for the rules.
 
-Tasks find out what each letter died of, Spark counts equal ones, and the driver merges groups that differ only in what does not
-matter.
+Tasks compute the traits of each letter, Spark counts equal ones, and the driver merges groups with irrelevant differences.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
 
 NAME = "triage"
 MOST = 50_000
-"""How many groups the driver takes, the largest; a cause with more texts than these has words that no rule masks."""
+"""How many groups, the largest, the driver reads; a cause with more different texts has words that no rule masks."""
 MAX_EXAMPLE = 300
 PUBLISHED = 200
-"""How many groups the console is shown."""
+"""How many groups are published for the console."""
 _BY = ("stream", "subscription", "reason", "error_pattern", "target", "status", "shape", "version")
 
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """Which letters. Instants are in microseconds: `since` belongs to the range, `until` does not."""
+    """The selection of letters. Times are in microseconds; the range includes `since` but not `until`."""
 
     streams: tuple[str, ...] = ()
-    """Of these only: a topic, or `queue:NAME`."""
+    """Only letters of these streams: a topic, or `queue:NAME`."""
     since: int | None = None
     until: int | None = None
     version_attributes: tuple[str, ...] = VERSIONS
@@ -54,13 +53,13 @@ class Triage:
 
 
 def run(spark: SparkSession, target: Target, triage: Triage, now: int) -> Report:
-    """The groups of the dead letters that there are now."""
+    """The groups of the current dead letters."""
     letters = dead_letters.read(spark, target, triage.streams, dead_letters.end_of_events(target)).where("NOT is_gone")
     return report(groups(between(letters, triage), triage.version_attributes), to_datetime(now))
 
 
 def between(letters: DataFrame, triage: Triage) -> DataFrame:
-    """Those that died within the times."""
+    """The letters that died within the range."""
     if triage.since is not None:
         letters = letters.where(F.col("at") >= F.timestamp_micros(F.lit(triage.since)))
     if triage.until is not None:
@@ -69,7 +68,7 @@ def between(letters: DataFrame, triage: Triage) -> DataFrame:
 
 
 def groups(letters: DataFrame, version_attributes: Sequence[str] = VERSIONS) -> list[Group]:
-    """Letters with equal traits, counted; the largest groups."""
+    """Count letters with equal traits; returns the largest groups."""
     traits = dead_letters.with_traits(letters, version_attributes, keeps_payload=False)
     counted = traits.groupBy(*_BY).agg(
         F.count(F.lit(1)).alias("count"),
@@ -95,7 +94,7 @@ def groups(letters: DataFrame, version_attributes: Sequence[str] = VERSIONS) -> 
 
 
 def add_to_lake(lake: str, found: Report) -> int:
-    """Add a row for each group to the table `triage`; returns how many."""
+    """Add a row for each group to the table `triage`; returns their number."""
     table, shape = Lake(lake).table(NAME), SHAPES[NAME]
     rows = [
         {**msgspec.structs.asdict(group), "at": found.at.astimezone(UTC), "samples": " ".join(group.samples)}
@@ -105,7 +104,7 @@ def add_to_lake(lake: str, found: Report) -> int:
 
 
 def publish(target: Target, found: Report) -> None:
-    """Make it the newest message of the topic `_penstock.triage`, which the console shows."""
+    """Publish the report to the topic `_penstock.triage`, whose newest message the console shows."""
     shown = msgspec.structs.replace(found, groups=found.groups[:PUBLISHED])
     with log_with_topic(target, TRIAGE_STREAM) as log:
         publish_document(log, TRIAGE_STREAM, msgspec.json.encode(shown))

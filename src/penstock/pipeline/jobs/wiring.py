@@ -1,4 +1,4 @@
-"""What jobs with tables of their own are wired with: the event log as a stream, batches written once, rows as messages."""
+"""Helpers for jobs with their own tables: the event log as a stream, batches written once, rows as messages."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from penstock.pipeline.job import Plan
 
 Write = Callable[["DataFrame", str, int], None]
-"""Takes the rows of a batch, the id of the query and the number of the batch; may be called again with the same."""
+"""Writes a batch: its rows, the id of the query and the number of the batch. It may be called again for the same batch."""
 
 
 _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 class _Metadata(msgspec.Struct):
-    """The file in which Spark keeps the id of a query."""
+    """The file in which Spark stores the id of a query."""
 
     id: str
 
 
 def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
-    """The event log from its beginning. A job that reads from a server is seen there as the cursor `name`, with its lag."""
+    """The event log from its beginning. For a job that reads from a server, the cursor `name` there shows its lag."""
     reader = spark.readStream.format("penstock").options(**plan.target.reading())
-    # What retention has removed is missed, not mourned: a life that has lost its beginning says so.
+    # Events that retention has removed are skipped: a life that has lost its beginning is marked.
     reader = reader.options(view="events", startingOffsets="earliest", failOnDataLoss=False)
     if plan.target.endpoint is not None:
         reader = reader.option("cursor", name)
@@ -46,17 +46,17 @@ def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
 
 
 def chosen(events: DataFrame, pattern: str) -> DataFrame:
-    """The events of the streams whose whole name matches, and those with which time passes."""
+    """The events of streams whose whole name matches, and those of the levels stream, which advance event time."""
     if pattern == ".*":
         return events
     return events.where(F.col("stream").rlike(f"^(?:{pattern})$") | (F.col("stream") == LEVELS_STREAM))
 
 
 def where(rows: DataFrame, condition: str, example: str) -> DataFrame:
-    """The rows that fulfil a condition in SQL. InvalidArgument for one that Spark does not understand."""
+    """The rows that match a SQL condition. Raises InvalidArgument if Spark does not accept the condition."""
     try:
         chosen = rows.where(condition)
-        _ = chosen.schema  # asks Spark what it makes of the condition
+        _ = chosen.schema  # makes Spark analyse the condition
     except (AnalysisException, ParseException) as error:
         raise InvalidArgument(
             f"the condition {condition!r} is wrong: {_sentence(error)}",
@@ -66,16 +66,16 @@ def where(rows: DataFrame, condition: str, example: str) -> DataFrame:
 
 
 def _sentence(error: Exception) -> str:
-    """What Spark says about a condition, without its codes and without the plan."""
+    """Spark's error text for a condition, without codes and plan."""
     return str(error).partition("] ")[2].partition(" SQLSTATE")[0].partition("\n")[0].strip() or str(error).partition("\n")[0]
 
 
 def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:
-    """Start a query that hands every batch to `write`."""
+    """Start a query that calls `write` for every batch."""
     checkpoint = local_path(plan.checkpoints, "checkpoint") / name
 
     def each(batch: DataFrame, number: int) -> None:
-        # The id stays the same for as long as the checkpoint, and so do the numbers of the batches.
+        # The id and the numbers of batches stay the same as long as the checkpoint exists.
         stored = (checkpoint / "metadata").read_bytes()
         write(batch, msgspec.json.decode(stored, type=_Metadata).id, number)
 
@@ -85,7 +85,7 @@ def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuer
 
 
 def add(rows: DataFrame, plan: Plan, table: str, day: str, *, query: str, batch: int) -> int:
-    """Add rows to a table of the lake, by the day of a column, once for each batch; returns how many."""
+    """Add rows to a table of the lake, by the day of a column, once for each batch; returns the number of added rows."""
     return append(rows, Lake(plan.lake).table(table), SHAPES[table], day=day, query=query, batch=batch)
 
 

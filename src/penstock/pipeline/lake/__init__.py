@@ -1,1 +1,1 @@
-"""The lake: Delta tables of everything that the log held, and of what jobs made of it."""
+"""The lake: Delta tables with the archived log, and with the results of jobs."""

@@ -1,8 +1,8 @@
-"""Batches of the log into a table of the lake, each row once: what `foreachBatch` of the archive calls.
+"""Writes batches of the log to a table of the lake, each row once. `foreachBatch` of the archive calls it.
 
-Spark's checkpoint says where a batch ends, the table how far the lake is. Where they differ the table is right: what it has is
-not taken again, whatever happened to the checkpoint, and what it lacks is not skipped. Tasks read their ranges from the log and
-write them as Parquet themselves, so no row passes through Java.
+Spark's checkpoint has the end of each batch, the table has the position of the lake. If they differ, the table is right: its rows
+are not written again, whatever happened to the checkpoint, and missing rows are not skipped. Tasks read their ranges from the log
+and write them as Parquet themselves, so no row passes through Java.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.pipeline")
 
 COMPACT_EVERY = 60
-"""Commits between two looks for small files: about a minute when batches come every second."""
+"""The number of commits between two searches for small files: about a minute with a batch every second."""
 COMPACT_FILES = 8
 SMALL_BYTES, LARGE_BYTES = 8 << 20, 128 << 20
 REPORTS = 200
-"""How many of Spark's reports may be read late."""
+"""The number of batches whose row counts are kept, for reports of Spark that are read late."""
 LARGE_EVERY = 16
-"""One in this many searches for small files merges them, so that a row is copied a few times only."""
+"""One in this many searches merges larger files, so that a row is copied only a few times."""
 
 
 class Archiver:
-    """Takes batches of one view, `messages` or `events`. It is sent to where Spark calls it, and opens there what it needs."""
+    """Archives batches of one view, `messages` or `events`. It is sent to where Spark calls it, and opens its tables there."""
 
     def __init__(self, plan: Plan, view: str, checkpoint: Path, *, compact_every: int = COMPACT_EVERY) -> None:
         self._plan = plan
@@ -70,14 +70,14 @@ class Archiver:
 
     @property
     def cursor(self) -> str:
-        """What the archive is called at the broker, which shows how far behind it is."""
+        """The name of the archive's cursor at the broker, which shows its lag."""
         return f"archive-{self.view}"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_opened": None, "_compaction": None, "_typed": None}
 
     def __call__(self, df: DataFrame, batch: int) -> None:
-        """Take a batch: nothing of it is archived yet, or some, or all. Its offsets say which rows; the tasks fetch them."""
+        """Archive a batch, of which some or all rows may be archived already. Only its offsets are used; tasks read the rows."""
         ends = self._ends(batch)
         rows = self._take(df.sparkSession, ends)
         fetched = FETCHED.setdefault(self.cursor, {})
@@ -88,7 +88,7 @@ class Archiver:
             self._tend()
 
     def catch_up(self, spark: SparkSession) -> None:
-        """Take what the checkpoint has and the lake has not: the batch of a killed archive, or what a restored lake lacks."""
+        """Archive what the checkpoint has and the lake lacks: a batch of a killed archive, or rows missing in a restored lake."""
         if self._plan.typed and self.view == "messages":
             for stream in self._table().watermark().streams:
                 self._typed_tables().follow(stream)
@@ -97,7 +97,7 @@ class Archiver:
         self.report(positions(self._table().watermark()))
 
     def start_offsets(self) -> dict[str, int]:
-        """Where a query without a checkpoint begins: where the lake ends. Streams that the lake has not are taken as a whole."""
+        """The start of a query without a checkpoint: the end of the lake. Streams that the lake lacks are archived as a whole."""
         archived = positions(self._table().watermark())
         with closing(self._log()) as log:
             spans = by_name(log.spans(pattern=self._plan.streams), is_messages=self.view != "events")
@@ -114,21 +114,21 @@ class Archiver:
         return offsets
 
     def report(self, ends: Mapping[str, Position]) -> None:
-        """Tell the broker how far the lake is. A broker that does not answer now gets it with the next batch."""
+        """Report the position of the lake to the broker. If the broker does not answer, it gets it with the next batch."""
         if self._plan.target.endpoint is None:
             return
-        with closing(cast("WritableLog", self._log())) as log:  # that of an endpoint is
+        with closing(cast("WritableLog", self._log())) as log:  # the log of an endpoint is one
             try:
                 spans = by_name(log.spans(), is_messages=self.view != "events")
                 offsets = {
                     stream: end.offset for stream, end in ends.items() if stream in spans and spans[stream].number == end.number
                 }
                 log.advance(self.cursor, offsets, holds=self._plan.hold or None)
-            except (Unavailable, NotFound, OutOfRange) as error:  # or a stream was deleted just now
+            except (Unavailable, NotFound, OutOfRange) as error:  # the last two: a stream was deleted just now
                 logger.warning("the cursor %s was not moved: %s", self.cursor, error)
 
     def reader_options(self) -> dict[str, str]:
-        """What the query reads, as options of `format("penstock")`."""
+        """The options of the query for `format("penstock")`."""
         options = self._plan.target.reading() | {"view": self.view, "failOnDataLoss": "false"}
         return options | ({"subscribePattern": self._plan.streams} if self.view == "messages" else {})
 
@@ -147,12 +147,12 @@ class Archiver:
         return open_target(self._plan.target)
 
     def _ends(self, batch: int) -> Offsets:
-        """Where a batch ends, as Spark wrote it down before it began."""
+        """The end of a batch, which Spark stored before the batch started."""
         text = (self.checkpoint / "offsets" / str(batch)).read_text()
         return decode(json.loads(text.splitlines()[-1]))
 
     def _take(self, spark: SparkSession, ends: Offsets) -> int:
-        """Bring the lake up to these offsets; returns how many rows it lacked."""
+        """Bring the lake up to these offsets; returns the number of added rows."""
         watermark = self._table().watermark()
         base = positions(watermark)
         todo = pending(base, ends)
@@ -176,7 +176,7 @@ class Archiver:
         return sum(file.rows for file in files)
 
     def _write(self, spark: SparkSession, pieces: Sequence[OffsetRange]) -> list[NewFile]:
-        """Have tasks write the rows of these ranges; one alone is done here, which spares Spark's way to it."""
+        """Write the rows of these ranges in tasks. A single task is done here, which saves the cost of a Spark job."""
         options, lake, view = source_options(self.reader_options()), self._plan.lake, self.view
         tasks = parts(options, pieces)
         if not tasks:
@@ -192,7 +192,7 @@ class Archiver:
         return collected(spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, FILES))
 
     def _commit(self, files: Sequence[NewFile], archived: Mapping[str, ArchivedSpan], base: Offsets) -> None:
-        """Name the files in a commit, unless the lake is not where it was when they were made."""
+        """Commit the files, unless the position of the lake has changed since they were written."""
         for _ in range(TRIES):
             watermark = self._table().watermark()
             now = positions(watermark)
@@ -208,7 +208,7 @@ class Archiver:
         raise Aborted(f"{TRIES} times somebody else committed to {self.view!r} first; nothing was changed")
 
     def _check(self, piece: OffsetRange, files: Sequence[NewFile]) -> int:
-        """The first offset that is there. Every one has its row, unless the log has it no more."""
+        """The first archived offset. Raises DataLoss if a row is missing that the log still has."""
         stream, start, stop = piece.stream, piece.start, piece.stop
         missing = stop - start - sum(file.rows for file in files)
         first = min((file.lows["offset"] for file in files), default=stop)
@@ -229,7 +229,7 @@ class Archiver:
         return first
 
     def _earliest(self, piece: OffsetRange) -> int:
-        """The first offset that the log has of a stream; the end, when that stream is no more."""
+        """The first offset of a stream in the log; the end of the piece if the stream does not exist any more."""
         is_messages = piece.stream != EVENTS
         with closing(self._log()) as log:
             try:
@@ -240,7 +240,7 @@ class Archiver:
         return span.earliest if span.number == piece.number else piece.stop
 
     def _tend(self) -> None:
-        """Now and then, look for small files, beside the batches that continue."""
+        """Search for small files periodically, in a thread beside the batches."""
         is_busy = self._compaction is not None and self._compaction.is_alive()
         if self._commits >= self._compact_every and not is_busy:
             self._commits = 0
@@ -260,7 +260,7 @@ class Archiver:
 
 
 def archive_part(options: SourceOptions, part: Part, lake: str, view: str) -> Iterator[NewFile]:
-    """Write the rows of some ranges as files of a table; what retention has removed meanwhile is left out."""
+    """Write the rows of some ranges as files of a table, without rows that retention has removed meanwhile."""
     table, shape = Lake(lake).table(view), SHAPES[view]
     schema = arrow_schema(VIEWS[view])
     for piece in part.pieces:
@@ -271,7 +271,7 @@ def archive_part(options: SourceOptions, part: Part, lake: str, view: str) -> It
 
 
 def positions(watermark: Watermark) -> Offsets:
-    """Where the streams of the lake end."""
+    """The ends of the streams in the lake."""
     return {stream: Position(span.number, span.offset) for stream, span in watermark.streams.items()}
 
 

@@ -1,4 +1,4 @@
-"""The archived part of the log, and the log beyond it, as one log: offsets never change their rows, wherever they are read."""
+"""The archived part of the log and the log after it as one log: an offset has the same row in both."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from penstock.pipeline.core.options import SourceOptions
 from penstock.pipeline.lake.table import ArchivedSpan, Lake, is_remote
 
 SIZED_ROWS = 100_000
-"""Of how many rows at most the sizes are looked up for one batch of a stream that is limited by bytes."""
+"""The maximum number of rows whose sizes are looked up for one batch of a stream with a limit of bytes."""
 TIMES = {"messages": "publish_time", "events": "at"}
 REFRESH = SECOND
-"""How often an object store is asked for what is new, at most."""
+"""The minimum time between two checks of an object store for new data."""
 _NOTHING = ArchivedSpan(-1, 0, 0)
 
 logger = logging.getLogger("penstock.pipeline")
 
 
 class LakeLog:
-    """A lake and the log that is archived there, as one `Log`: what is archived comes from the lake, the rest from the log.
+    """A lake and the log that is archived there, as one `Log`: archived rows come from the lake, the rest from the log.
 
-    Without a log (`live`) there is no rest. Rows of the lake come in the order of their offsets, unless files were merged.
+    Without a log (`live`) it has only the archived rows. Rows of the lake are in the order of offsets, unless files were merged.
     """
 
     def __init__(self, options: SourceOptions, live: Log | None) -> None:
@@ -45,7 +45,7 @@ class LakeLog:
         self._looked_at: int | None = None
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What there is in either. Of a stream that was created again since, the archive is of another one."""
+        """The spans of both. If a stream was created again since, its archive belongs to the old one and is ignored."""
         archived = self._look()
         if self._live is not None:
             live = self._live.spans(names, pattern)
@@ -65,7 +65,7 @@ class LakeLog:
         )
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
-        """For every stream the first offset at or after an instant (microseconds); its end when there is none."""
+        """For every stream, the first offset at or after a time (microseconds); its end if there is none."""
         archived = self._look()
         found = {stream: self._first_at(stream, archived[stream], time) for stream, time in times.items() if stream in archived}
         if self._live is not None:
@@ -76,7 +76,7 @@ class LakeLog:
         return found
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """How far a reader gets from `starts` with this many bytes. What the lake alone has comes first."""
+        """How far a reader gets from `starts` with `max_bytes`. Rows that only the lake has come first."""
         archived = self._look()
         live: dict[str, StreamSpan] = {}
         if self._live is not None:
@@ -93,7 +93,7 @@ class LakeLog:
         }
 
     def sizes_after(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """About how many bytes each stream has from an offset to its end; those of the lake as they are stored."""
+        """The approximate bytes of each stream from an offset to its end; those of the lake are stored sizes."""
         archived = self._look()
         found = {stream: self._stored_after(stream, archived[stream], at) for stream, at in starts.items() if stream in archived}
         if self._live is not None:
@@ -105,7 +105,7 @@ class LakeLog:
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a range; `keys`: only those with one of these ordering keys."""
+        """The messages of a range; with `keys`, only those with one of these ordering keys."""
         archived = self._look().get(span.stream, _NOTHING)
         archived = archived if archived.number == span.number else _NOTHING
         for first, last, is_archived in _split(start, stop, archived):
@@ -130,11 +130,11 @@ class LakeLog:
                 yield from self._live.events(first, last, streams=streams)
 
     def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """None: they are not archived."""
+        """Never called: dead letters are not archived."""
         raise AssertionError("refused with the options")
 
     def close(self) -> None:
-        """Let go of the log. Safe to call twice."""
+        """Close the log. Safe to call twice."""
         if self._live is not None:
             self._live.close()
 
@@ -147,9 +147,9 @@ class LakeLog:
     def _files(  # a range of a column of a stream
         self, stream: str, number: int, column: str, low: Any, high: Any = None
     ) -> Iterator[tuple[dict[str, Any], ds.Expression]]:
-        """The files that may have rows of a stream between two values of a column (the second excluded, None: no end).
+        """The files that may have rows of a stream between two values of a column (`high` excluded; None: no end).
 
-        In the order of their first offsets, each with the condition that its rows have to fulfil.
+        In the order of their first offsets, each with the filter for its rows.
         """
         condition = ds.field(column) >= low
         if high is not None:
@@ -179,7 +179,7 @@ class LakeLog:
             logger.warning("skipped: %s", text)
 
     def _first_at(self, stream: str, archived: ArchivedSpan, time: int) -> int:
-        """The first archived offset at or after an instant. Times need not rise with the offsets: clocks are set back."""
+        """The first archived offset at or after a time. Times need not increase with offsets: clocks may be set back."""
         best = archived.offset
         for file, late in self._files(stream, archived.number, TIMES[self._view], to_datetime(time)):
             if file["min.offset"] >= best:
@@ -189,7 +189,7 @@ class LakeLog:
         return best
 
     def _stored_after(self, stream: str, archived: ArchivedSpan, start: int) -> int:
-        """The sizes of the files that begin at an offset or after it, and a part of that in which it lies."""
+        """The size of the files from an offset on; the file that contains the offset counts in proportion."""
         size = 0
         for file, _ in self._files(stream, archived.number, "offset", start):
             low, high = file["min.offset"], file["max.offset"]
@@ -197,7 +197,7 @@ class LakeLog:
         return size
 
     def _offset_for(self, stream: str, archived: ArchivedSpan, start: int, max_bytes: int) -> int:
-        """How far this many bytes of archived messages go; at least one message."""
+        """The offset that is reached with `max_bytes` of archived messages; at least one message is included."""
         stop = min(archived.offset, start + SIZED_ROWS)
         column = "value" if self._view == "messages" else "message_id"
         sizes: list[tuple[int, int]] = []
@@ -213,7 +213,7 @@ class LakeLog:
 
 
 def _split(start: int, stop: int, archived: ArchivedSpan) -> Iterator[tuple[int, int, bool]]:
-    """The parts of a range before, in and after what is archived."""
+    """The parts of a range before, in and after the archive."""
     first = min(max(archived.first, start), stop)
     last = max(min(archived.offset, stop), first)
     parts = ((start, first, False), (first, last, True), (last, stop, False))
@@ -221,7 +221,7 @@ def _split(start: int, stop: int, archived: ArchivedSpan) -> Iterator[tuple[int,
 
 
 def _joined(span: StreamSpan, archived: Mapping[str, ArchivedSpan]) -> StreamSpan:
-    """What there is of a stream of the log, archived or not."""
+    """The span of a stream in the log and the archive together."""
     held = archived.get(span.stream, _NOTHING)
     if held.number != span.number or held.first >= held.offset:
         return span

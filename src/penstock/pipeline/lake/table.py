@@ -1,11 +1,11 @@
-"""A table of the lake: a Delta table, and commits to it that happen once or not at all.
+"""A table of the lake: a Delta table, with commits that happen once or not at all.
 
-    LAKE/messages/_delta_log/00000000000000000007.json            commit 7: which files came and went, and whose commit it is
+    LAKE/messages/_delta_log/00000000000000000007.json            commit 7: added and removed files, and its application
     LAKE/messages/stream=orders/date=2026-01-31/….zstd.parquet    the files
 
-Files are written where they stay; what no commit names does not count, and `vacuum` removes it. A commit carries an application
-transaction, (application, version), which Delta keeps with the table: the version is read before each commit, so that a batch
-that is repeated adds nothing. Of two writers with the same application that commit at once, one is refused and looks again.
+Files are written at their final place; files that no commit names are ignored, and `vacuum` removes them. A commit has an
+application transaction, (application, version), which Delta stores with the table: the version is read before each commit, so
+that a repeated batch adds nothing. If two writers of the same application commit at once, one is refused and checks again.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from penstock.pipeline import schemas
 from penstock.pipeline.arrow_types import arrow_schema
 
 KEPT_DAYS = 7
-"""How long a file that is not needed any more stays, for readers that have planned with it."""
+"""How long a removed file is kept, for readers that have planned with it."""
 CONFIGURATION = {"delta.checkpointInterval": "100", "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days"}
 ARCHIVE = "penstock-archive"
-"""The application of the archive's commits, whose versions count them."""
+"""The application of the archive's commits; its version is their number."""
 ARCHIVED = "penstock.archived"
-"""Where a commit's metadata says how far the streams are archived."""
+"""The key in a commit's metadata with the archived position of each stream."""
 TRIES = 100
 GROUP_BYTES = 16 << 20
-"""A compressed row group of a compacted file: what a reader holds in memory, and can skip."""
+"""The compressed size of a row group in compacted files, which is the unit that a reader loads or skips."""
 BATCH_ROWS = 16_384
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,63}(?:/[^/]+)?")
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 class Shape(NamedTuple):
-    """What a table has: its columns, those that its files are divided by, and those whose bounds are known for each file."""
+    """The structure of a table: its columns, its partition columns, and the columns with bounds for each file."""
 
     schema: pa.Schema
     divided_by: tuple[str, ...]
@@ -72,18 +72,18 @@ SHAPES = {
 
 
 class NewFile(msgspec.Struct, frozen=True):
-    """A file that was written and waits for its commit. Bounds that are instants are ISO 8601."""
+    """A written file that is not committed yet. Bounds that are times are ISO 8601."""
 
     path: str
     bytes: int
     rows: int
     values: dict[str, str]
-    """Of the columns that the table is divided by."""
+    """The values of the partition columns."""
     lows: dict[str, Any]
     highs: dict[str, Any]
 
     def action(self, now: int) -> AddAction:
-        """As Delta names it."""
+        """The `add` action for Delta."""
         stats = {
             "numRecords": self.rows,
             "minValues": self.lows,
@@ -94,7 +94,7 @@ class NewFile(msgspec.Struct, frozen=True):
 
 
 class ArchivedSpan(NamedTuple):
-    """What the lake has of a stream: of the one with this number, every offset from `first` up to, not including, `offset`."""
+    """The archived part of the stream with this number: every offset from `first` up to, not including, `offset`."""
 
     number: int
     first: int
@@ -102,43 +102,43 @@ class ArchivedSpan(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """How far the archive is: after how many commits, and where in each stream."""
+    """The position of the archive: its number of commits, and its position in each stream."""
 
     commits: int
     streams: dict[str, ArchivedSpan]
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    """A watermark in a commit."""
+    """A watermark in the metadata of a commit."""
 
     commits: int
     streams: dict[str, ArchivedSpan]
 
 
 class _FileCount(msgspec.Struct):
-    """What delta-rs reports of a compaction."""
+    """The report of delta-rs about a compaction."""
 
-    totalFiles: int  # noqa: N815  # its name
+    totalFiles: int  # noqa: N815  # the name in delta-rs
     totalSize: int  # noqa: N815
 
 
 class CompactReport(NamedTuple):
-    """What a compaction did."""
+    """The result of a compaction."""
 
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     files_removed: int = 0
-    """Old files that nobody needs any more, removed from the storage."""
+    """Old files that were not needed any more and were removed from the storage."""
 
     def plus(self, other: CompactReport) -> CompactReport:
-        """Both together."""
+        """The sum of both reports."""
         return CompactReport(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def lake_address(lake: str | os.PathLike[str]) -> str:
-    """A lake's address in full: an absolute path, or the URL of an object store."""
+    """The full address of a lake: an absolute path, or the URL of an object store."""
     text = os.fspath(lake) if isinstance(lake, str | os.PathLike) else lake
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text) if isinstance(text, str) else None
     if scheme is not None and scheme[1] in _OBJECT_STORES and urlsplit(text).netloc:
@@ -161,7 +161,7 @@ def local_path(place: object, name: str) -> Path:
 
 
 class Lake:
-    """A place with tables in it: a path, a `file:` URL, or the URL of an object store with options from the environment."""
+    """A location with tables: a path, a `file:` URL, or the URL of an object store with options from the environment."""
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         self.address = lake_address(place)
@@ -173,37 +173,37 @@ class Lake:
             )
 
     def table(self, name: str) -> Table:
-        """A table, which need not exist yet. It belongs to one thread; take another one for another thread."""
+        """A table, which need not exist yet. Use the object in one thread only; get another one for another thread."""
         if not _TABLE.fullmatch(name):
             raise InvalidArgument.of("table", name, "up to 64 small letters, digits and _, the first a letter")
         return Table(self.address, name)
 
     def tables(self) -> list[str]:
-        """The names of the tables that there are."""
+        """The names of the existing tables."""
         found = storage_of(self.address).get_file_info(fs.FileSelector("typed", allow_not_found=True))
         names = [*SHAPES, *(info.path for info in found if info.type is fs.FileType.Directory)]
         return [name for name in names if self.table(name).refresh() is not None]
 
 
 def is_too_long(stream: str) -> bool:
-    """Whether a stream's name makes no name of a directory."""
+    """Whether the name of a stream is too long for the name of a directory."""
     return len(f"stream={quote(stream, safe='')}") > 255
 
 
 def is_remote(address: str) -> bool:
-    """Whether it is the address of an object store."""
+    """Whether an address is that of an object store."""
     return "://" in address
 
 
 def storage_of(address: str) -> fs.FileSystem:
-    """The files at an address, by their paths below it."""
+    """The file system at an address, with paths relative to it."""
     if is_remote(address):
         return fs.PyFileSystem(DeltaStorageHandler(address))
     return fs.SubTreeFileSystem(address, fs.LocalFileSystem())
 
 
 class Table:
-    """One table. What it says is as of the last call of `refresh`, which `watermark` and `commit` do."""
+    """One table. Results are as of the last call of `refresh`, which `watermark` and `commit` call."""
 
     def __init__(self, lake: str, name: str) -> None:
         self.name = name
@@ -214,7 +214,7 @@ class Table:
     # Reading
 
     def refresh(self) -> DeltaTable | None:
-        """The table as it is now; None when there is none."""
+        """Load the current version of the table; None if it does not exist."""
         if self._delta is None:
             try:
                 self._delta = DeltaTable(self.address)
@@ -226,7 +226,7 @@ class Table:
 
     @property
     def delta(self) -> DeltaTable:
-        """The table as it was when it was last asked; FailedPrecondition when there is none."""
+        """The table as of the last `refresh`. Raises FailedPrecondition if it does not exist."""
         found = self._delta or self.refresh()
         if found is None:
             raise FailedPrecondition(
@@ -235,7 +235,7 @@ class Table:
         return found
 
     def watermark(self) -> Watermark:
-        """How far the archive is."""
+        """The current position of the archive."""
         delta = self.refresh()
         commits = 0 if delta is None else delta.transaction_version(ARCHIVE) or 0
         if delta is not None and commits != self._watermark.commits:
@@ -249,9 +249,9 @@ class Table:
         return self._watermark
 
     def files(self, stream: str | None = None) -> list[dict[str, Any]]:
-        """The files that count, all or those of a stream, as of the last look, in the order of their first offsets.
+        """The current files, all or those of a stream, as of the last `refresh`, in the order of their first offsets.
 
-        `path`, `size_bytes`, `num_records`, and `partition.…`, `min.…` and `max.…` of columns.
+        Each has `path`, `size_bytes`, `num_records`, and `partition.…`, `min.…` and `max.…` of columns.
         """
         delta = self._delta or self.refresh()
         if delta is None:
@@ -269,7 +269,7 @@ class Table:
     def rows(
         self, file: Mapping[str, Any], *, columns: Sequence[str] | None = None, condition: ds.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one of `files`, in the order in which they lie there."""
+        """The rows of one of `files`, in the order of the file."""
         schema = self.schema()
         values = {name.partition(".")[2]: value for name, value in file.items() if name.startswith("partition.")}
         known = [ds.field(name).is_null() if value is None else ds.field(name) == value for name, value in values.items()]
@@ -281,16 +281,16 @@ class Table:
         return (batch for batch in scanner.to_batches() if batch.num_rows)
 
     def storage(self) -> fs.FileSystem:
-        """The files of the table, by their paths in it."""
+        """The file system of the table, with paths relative to it."""
         return storage_of(self.address)
 
     # Writing
 
     def create(self, shape: Shape) -> DeltaTable:
-        """Make the table, unless it is there."""
+        """Create the table unless it exists."""
         delta = self.refresh()
         if delta is None:
-            # Bounds of the same columns for all files: pyarrow leaves out rows where only some files have them.
+            # Bounds of the same columns for all files: pyarrow omits rows if only some files have them.
             configuration = CONFIGURATION | {"delta.dataSkippingStatsColumns": ",".join(shape.bounds)}
             try:
                 self._delta = DeltaTable.create(
@@ -300,7 +300,7 @@ class Table:
                     configuration=configuration,
                 )
             except DeltaError:
-                if self.refresh() is None:  # or somebody else made it just now
+                if self.refresh() is None:  # else another writer created it just now
                     raise
             delta = self.delta
         missing = set(shape.schema.names) - {field.name for field in delta.schema().fields}
@@ -312,14 +312,14 @@ class Table:
         return delta
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add columns, which are null in the rows that are there."""
+        """Add columns, which are null in existing rows."""
         self.delta.alter.add_columns(Schema.from_arrow(pa.schema(fields)).fields)
         self.refresh()
 
     def commit(
         self, files: Sequence[NewFile], app: str, version: int, *, archived: Mapping[str, ArchivedSpan] | None = None
     ) -> bool:
-        """Add files, all or none; False, and nothing is added, when the application has committed this version or a later one."""
+        """Add all files or none. False, without a change, if the application has committed this version or a later one."""
         metadata = None
         if archived is not None:
             metadata = {ARCHIVED: msgspec.json.encode(_Metadata(version, dict(archived))).decode()}
@@ -328,7 +328,7 @@ class Table:
             delta = self.delta
             before, known = delta.version(), delta.transaction_version(app)
             if known is not None and known >= version:
-                return False  # delta-rs itself would take it again
+                return False  # delta-rs itself would accept it again
             properties = CommitProperties(custom_metadata=metadata, app_transactions=[Transaction(app, version)])
             columns = delta.metadata().partition_columns
             actions: list[AddAction | RemoveAction] = [file.action(SystemClock().now() // 1_000) for file in files]
@@ -336,16 +336,16 @@ class Table:
             try:
                 delta.create_write_transaction(actions, "append", delta.schema(), columns, commit_properties=properties)
             except CommitFailedError:
-                continue  # somebody else was first: look again
+                continue  # another writer was first: check again
             self.refresh()
             self._sync(["_delta_log", *(f"_delta_log/{number:020}.json" for number in range(before + 1, delta.version() + 1))])
             return True
         raise Aborted(f"{TRIES} times somebody else committed to {self.address} first; nothing was changed")
 
-    # Upkeep
+    # Maintenance
 
     def compact(self, target_bytes: int, *, min_files: int = 2) -> CompactReport:
-        """Merge small files of one day (and stream), if there are `min_files` of any. Rows and watermark stay as they are."""
+        """Merge small files of the same day (and stream), if any has at least `min_files`. Rows and watermark do not change."""
         small: dict[tuple[Any, ...], int] = {}
         too_long: set[str] = set()
         self.refresh()
@@ -356,7 +356,7 @@ class Table:
                 small[values] = small.get(values, 0) + 1
             stream = file.get("partition.stream") or ""
             if is_too_long(stream):
-                too_long.add(stream)  # delta-rs makes a directory of its name, which no file system takes
+                too_long.add(stream)  # delta-rs would create a directory with this name, which is too long
         if not any(count >= min_files for values, count in small.items() if too_long.isdisjoint(map(str, values))):
             return CompactReport()
         rows = sum(file["num_records"] or 0 for file in files)
@@ -371,12 +371,12 @@ class Table:
         return CompactReport(removed.totalFiles, added.totalFiles, removed.totalSize, added.totalSize)
 
     def vacuum(self, *, is_full: bool = False) -> int:
-        """Remove files that no reader needs any more; `is_full`: also those that a killed writer left. Returns how many."""
+        """Remove files that no reader needs any more; with `is_full`, also those of killed writers. Returns their number."""
         delta = self.refresh()
         return 0 if delta is None else len(delta.vacuum(retention_hours=24 * KEPT_DAYS, dry_run=False, full=is_full))
 
     def _archived(self, delta: DeltaTable, commits: int) -> Iterator[_Metadata]:
-        """The metadata of one of the archive's commits, which is among the newest of all."""
+        """The metadata of one of the archive's commits, searched from the newest."""
         limit = 1
         while True:
             history = delta.history(limit)
@@ -390,7 +390,7 @@ class Table:
             limit *= 10
 
     def _sync(self, paths: Sequence[str] | Iterator[str]) -> None:
-        """Have the disk keep files and names, which delta-rs leaves to the system. An object store keeps what it confirms."""
+        """Sync files and directories to disk, which delta-rs does not do. An object store is durable when it confirms a write."""
         if is_remote(self.address):
             return
         for path in {"", *paths}:

@@ -1,7 +1,7 @@
 """Typed tables: for each stream whose messages have a schema, a table with the schema's fields as columns.
 
-A typed table is made of the table `messages`, each row once: it has a watermark of its own, and follows that of `messages` after
-each of its commits. Columns are added as the schema gets new fields. What does not fit stands in `_rescued`, as JSON.
+A typed table is derived from the table `messages`, each row once: it has its own watermark, which follows that of `messages`
+after each of its commits. Columns are added when the schema gets new fields. Values that do not fit are in `_rescued`, as JSON.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ FIXED = arrow_schema(
     "stream_number bigint not null, offset bigint not null, message_id string not null, key string, "
     f"publish_time timestamp not null, date date, {RESCUED} string"
 )
-"""The columns that every typed table has; a field with one of these names gets the column `field_NAME`."""
+"""The columns of every typed table; a field with one of these names gets the column `field_NAME`."""
 NAME, REVISION, ENCODING = "googclient_schemaname", "googclient_schemarevisionid", "googclient_schemaencoding"
 FOLDER = "typed"
 
 
 class _Revision(NamedTuple):
-    """What a revision of a schema makes of its messages: fields with their columns and types, and the decoder."""
+    """A revision of a schema: its fields with their columns and types, and its decoder."""
 
     columns: dict[str, tuple[str, str]]
     decode: Decode
 
 
 class TypedTables:
-    """The typed tables of a lake; definitions of schemas come from the server."""
+    """The typed tables of a lake. The definitions of schemas are read from the server."""
 
     def __init__(self, lake: str, target: Target) -> None:
         if target.endpoint is None:
@@ -55,7 +55,7 @@ class TypedTables:
         self._revisions: dict[tuple[str, str], _Revision | None] = {}
 
     def follow(self, stream: str) -> None:
-        """Bring the table of a stream up to the table `messages`; one that is not there is made when messages have a schema."""
+        """Bring the table of a stream up to the table `messages`. A missing table is created if messages have a schema."""
         table = Lake(self._lake).table(table_name(stream))
         target = Lake(self._lake).table("messages").watermark().streams[stream]
         commits, streams = table.watermark()
@@ -73,11 +73,11 @@ class TypedTables:
         table.create(shape)
         rows = (self._decoded(batch, table) for batch in log.messages(span, start, target.offset))
         files = list(write_files(rows, table, shape))
-        # Refused where another archive was faster, which then has these rows.
+        # Refused if another archive was faster, which has then added these rows.
         table.commit(files, ARCHIVE, commits + 1, archived=streams | {stream: target})
 
     def _decoded(self, batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-        """Messages as rows of the table, whose columns are added as they are needed."""
+        """Messages as rows of the table. Missing columns are added to the table."""
         rows = [self._row(row) for row in batch.select(["value", "attributes"]).to_pylist()]
         names = {column: kind for revision, _, _ in rows if revision for column, kind in revision.columns.values()}
         known = table.schema()
@@ -105,7 +105,7 @@ class TypedTables:
         return pa.record_batch(columns | {RESCUED: pa.array(rescued, pa.string())})
 
     def _row(self, row: Mapping[str, Any]) -> tuple[_Revision | None, Mapping[str, Any], dict[str, Any]]:
-        """The fields of a message, or why it has none."""
+        """The fields of a message, or the reason why it has none."""
         attributes = dict(row["attributes"] or ())
         whole = {"value": row["value"]}
         if REVISION not in attributes or NAME not in attributes:
@@ -115,7 +115,7 @@ class TypedTables:
             return None, {}, whole | {"error": f"schema {attributes[NAME]}@{attributes[REVISION]} is not there any more"}
         try:
             return revision, revision.decode(row["value"], Encoding(attributes.get(ENCODING, "JSON"))), {}
-        except Exception as error:  # noqa: BLE001  # whatever a decoder makes of bytes that are none of its schema
+        except Exception as error:  # noqa: BLE001  # a decoder may raise any error for bytes that do not match its schema
             return None, {}, whole | {"error": f"{type(error).__name__}: {error}"}
 
     def _revision(self, name: str, revision: str) -> _Revision | None:
@@ -141,7 +141,7 @@ def table_name(stream: str) -> str:
 
 
 def _fits(value: object, kind: pa.DataType) -> bool:
-    """Whether a value is one of a column. A whole number is a fraction too."""
+    """Whether a value fits the type of a column. An integer fits a float column too."""
     if pa.types.is_integer(kind):
         return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
     if pa.types.is_floating(kind):

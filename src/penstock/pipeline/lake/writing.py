@@ -1,4 +1,4 @@
-"""Rows as Parquet files in a table's place, written by tasks. The driver names them in a commit, or nobody ever reads them."""
+"""Writes rows as Parquet files of a table, in tasks. Readers only see files that the driver names in a commit."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUP_BYTES = 32 << 20
-"""A row group before compression: what a task holds for each of its files, and what a reader can skip."""
+"""The size of a row group before compression: a task buffers this much for each file, and a reader can skip row groups."""
 REPEATED = ("key", "kind", "stream", "subscription", "consumer", "attributes.key_value.key", "detail.key_value.key")
-"""Columns with few distinct values, for which a dictionary is worth its time."""
+"""Columns with few distinct values, for which a dictionary is worth its cost."""
 DAY = 86_400_000_000
 
 
 def with_day(batch: pa.RecordBatch, instant: str) -> pa.RecordBatch:
-    """Rows with the day of an instant in UTC, as `date`."""
+    """Rows with an added column `date`: the day of a timestamp column, in UTC."""
     days = pc.floor(pc.divide(batch.column(instant).cast(pa.int64()).cast(pa.float64()), float(DAY)))
     return batch.append_column("date", days.cast(pa.int32()).cast(pa.date32()))
 
 
 def write_files(batches: Iterable[pa.RecordBatch], table: Table, shape: Shape) -> Iterator[NewFile]:
-    """Write rows in the order in which they come: one file for each value of the columns that the table is divided by.
+    """Write rows in their order: one file for each value of the partition columns.
 
-    Batches may have more columns than the shape; once there are more, they stay.
+    Batches may have more columns than the shape; once there are more, all further batches have them.
     """
     with ExitStack() as opened:
         files: dict[tuple[Any, ...], _File] = {}
@@ -56,12 +56,12 @@ def write_files(batches: Iterable[pa.RecordBatch], table: Table, shape: Shape) -
 
 
 class _File:
-    """A file that grows by row groups."""
+    """A file that is written in row groups."""
 
     def __init__(self, table: Table, shape: Shape, schema: pa.Schema, values: dict[str, object]) -> None:
         self._shape = shape
         self._values = {name: str(value) for name, value in values.items()}
-        # Delta has the values in its log, but Polars looks for them in the names of directories.
+        # Delta has the values in its log, but Polars reads them from the names of directories.
         folders = "/".join(f"{name}={_escaped(value)}" for name, value in self._values.items())
         self.path = f"{folders}/{secrets.token_hex(12)}.zstd.parquet"
         self._table = table
@@ -86,7 +86,7 @@ class _File:
         self._out.close()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in."""
+        """Add rows."""
         fitting = rows.select(self._schema.names).cast(self._schema)
         for name in self._shape.bounds:
             found = pc.min_max(fitting.column(name))
@@ -100,7 +100,7 @@ class _File:
             self._flush()
 
     def finish(self) -> NewFile:
-        """Have it on the disk, whole."""
+        """Write the rest, and sync the file to disk."""
         self._flush()
         self._writer.close()
         if not is_remote(self._table.address):
@@ -119,7 +119,7 @@ class _File:
 
 
 def _divided(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """The rows of a batch by the values of some columns."""
+    """The rows of a batch, grouped by the values of some columns."""
     if not batch.num_rows:
         return
     found = pa.table([batch.column(name) for name in names], list(names)).group_by(list(names), use_threads=False).aggregate([])
@@ -133,7 +133,7 @@ def _divided(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tupl
 
 
 def _escaped(value: str) -> str:
-    """A value as the name of a directory; one that is too long is cut, and marked with its hash."""
+    """A value as the name of a directory; a value that is too long is cut, and its hash is appended."""
     mark = "" if not is_too_long(value) else f"~{blake2b(value.encode(), digest_size=12).hexdigest()}"
     while mark and is_too_long(value + mark):
         value = value[:-1]
@@ -141,12 +141,12 @@ def _escaped(value: str) -> str:
 
 
 def _told(value: object) -> object:
-    """A bound as Delta writes it."""
+    """A bound in Delta's format."""
     return value.isoformat(timespec="microseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 FILES = "file binary"
-"""What tasks report to the driver: files, each as JSON."""
+"""The schema of what tasks report to the driver: files, each as JSON."""
 
 
 def reported(files: Iterable[NewFile]) -> Iterator[pa.RecordBatch]:
@@ -155,19 +155,19 @@ def reported(files: Iterable[NewFile]) -> Iterator[pa.RecordBatch]:
 
 
 def collected(frame: DataFrame) -> list[NewFile]:
-    """Files out of a frame whose tasks write them."""
+    """The files that the tasks of a frame wrote and reported."""
     return [msgspec.json.decode(bytes(row["file"]), type=NewFile) for row in frame.collect()]
 
 
 def append(df: DataFrame, table: Table, shape: Shape, *, day: str, query: str, batch: int) -> int:
-    """Add the rows of a batch to a table that is no copy of a log, once however often it is called; returns how many were added.
+    """Add the rows of a batch to a table that is not an archive, once, even if called again; returns the number of added rows.
 
-    For `foreachBatch`. `query` names the query for good: its id, which lives in its checkpoint. `day` is an instant of each row.
+    For `foreachBatch`. `query` is the permanent id of the query, from its checkpoint. `day` is the timestamp column of the day.
     """
     app = f"penstock-query:{query}"
     known = table.create(shape).transaction_version(app)
     if known is not None and known >= batch:
-        return 0  # spares computing it; the commit would find it too
+        return 0  # avoids computing the batch; the commit would detect it too
     lake, name = table.address.removesuffix(f"/{table.name}"), table.name
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ def append(df: DataFrame, table: Table, shape: Shape, *, day: str, query: str, b
 
 
 def append_rows(rows: Sequence[Mapping[str, Any]], table: Table, shape: Shape, *, day: str) -> int:
-    """Add a few rows, that the driver has, to a table; returns how many."""
+    """Add a few rows from the driver to a table; returns their number."""
     table.create(shape)
     if not rows:
         return 0
@@ -190,6 +190,6 @@ def append_rows(rows: Sequence[Mapping[str, Any]], table: Table, shape: Shape, *
 
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark's instants name the zone of its session; they are the same instants."""
+    """Convert timestamps to UTC. Spark labels them with the zone of its session."""
     utc = [pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) else field.type for field in batch.schema]
     return pa.record_batch([column.cast(kind) for column, kind in zip(batch.columns, utc, strict=True)], names=batch.schema.names)

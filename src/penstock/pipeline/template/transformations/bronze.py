@@ -1,4 +1,4 @@
-"""Bronze: what the log holds, as it is. Every row comes once; a run takes up where the last one ended."""
+"""Bronze: the unchanged contents of the log. Every row is read once; a run continues where the last one ended."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

@@ -11,6 +11,6 @@ spark = SparkSession.active()
 
 @dp.materialized_view(comment="One row for each window, stream, subscription and consumer")
 def metrics() -> DataFrame:
-    """From the lives that ended and from what happened in between."""
+    """Computed from the lives that ended and from the events."""
     window = setting(spark, "window")
     return job.transform(spark.read.table("lifecycle"), spark.read.table("events"), window=window, is_streaming=False)

@@ -1,4 +1,4 @@
-"""Silver: the life of each message in each subscription, and the way back into a stream for those that ended badly."""
+"""Silver: the life of each message in each subscription; failed lives are published to a topic."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -12,8 +12,8 @@ spark = SparkSession.active()
 
 dp.create_sink("failures", "penstock", sink_options(spark))
 
-# Made here and out of the log itself: Spark has to resolve a stateful query while it is made, and inside of a table's function it
-# may not, nor does it know the bronze table yet.
+# Created here, from the log itself: Spark has to analyse a stateful query when it is created. Inside the function of a table it
+# cannot do that, and it does not know the bronze table yet.
 lives = job.transform(stream(spark, "events"), watermark=setting(spark, "watermark"))
 
 

@@ -159,7 +159,7 @@ def key_set(body: bytes) -> KeySet:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise ValueError("it is not a JWKS") from None
     if len(described) > MAX_KEYS:
-        raise ValueError(f"it has {len(described)} keys, and {MAX_KEYS} are the most that are taken")
+        raise ValueError(f"it has {len(described)} keys, and at most {MAX_KEYS} are accepted")
     found: dict[tuple[str, str | None], Key] = {}
     for raw in described:
         try:  # unsupported keys are ignored, as RFC 7517 5 requires
@@ -223,7 +223,7 @@ class KeyFile:
         try:
             key = self._parse(content)
         except ValueError as error:
-            raise FailedPrecondition(f"the key file {str(self._path)!r} is of no use: {error}") from None
+            raise FailedPrecondition(f"the key file {str(self._path)!r} is not usable: {error}") from None
         self._seen = _signature(found)
         return key
 

@@ -105,7 +105,7 @@ def _bare(token: str | None) -> str:
     if not bare:
         raise unauthorized("missing_token", "a token is required", "send a JWT in hub:connect, as payload.jwt")
     if len(bare) > MAX_TOKEN:
-        raise _malformed(f"the token has {len(bare)} characters, and {MAX_TOKEN} are the most that are taken")
+        raise _malformed(f"the token has {len(bare)} characters, and at most {MAX_TOKEN} are accepted")
     return bare
 
 

@@ -96,7 +96,7 @@ def test_of_two_drivers_with_the_same_rows_one_is_told(data: str, tmp_path: Path
         return files
 
     monkeypatch.setattr(Archiver, "_write", slow)
-    with pytest.raises(Aborted, match="'orders' is archived up to offset 9 of stream number 1, expected nothing: somebody else"):
+    with pytest.raises(Aborted, match="'orders' is archived up to offset 9 of stream number 1, expected nothing: another"):
         archiver(data, lake, tmp_path / "two").catch_up(NO_SPARK)
     archiver(data, lake, tmp_path / "two").catch_up(NO_SPARK)
 

@@ -81,10 +81,9 @@ def check_access(settings: Settings) -> None:
     given = [name for name, value in {**keys, "hub_jwks_url": settings.hub_jwks_url}.items() if value is not None]
     if given and settings.hub and settings.auth == "none" and not settings.insecure:
         raise InvalidArgument(
-            f"{given[0]} is set and auth is 'none': clients of the hub need a token, but whoever reaches the other APIs could"
+            f"{given[0]} is set and auth is 'none': clients of the hub need a token, but clients of the other APIs could"
             " publish to its topics without one, in the name of any actor",
-            hint="ask for tokens everywhere with auth = 'token' (--auth token), or say that it is meant with insecure = true"
-            " (--insecure)",
+            hint="require tokens everywhere with auth = 'token' (--auth token), or allow this with insecure = true (--insecure)",
         )
 
 

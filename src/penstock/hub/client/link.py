@@ -483,12 +483,12 @@ class HubLink:
         with suppress(msgspec.MsgspecError):
             if envelope.type == "hub:error":
                 said = msgspec.json.decode(envelope.payload, type=Error)
-                log.warning("the hub at %s says: %s; %s", self.url, said.message, said.resolution)
+                log.warning("the hub at %s reports: %s; %s", self.url, said.message, said.resolution)
                 topic = said.details.get("topic")
                 if envelope.correlation_id is None and isinstance(topic, str):  # a new token does not allow it any more
                     self._follower.refused(topic, error_of(said, Subscribe(topic)))
             else:
-                log.info("the hub at %s leaves: %s", self.url, msgspec.json.decode(envelope.payload, type=Disconnecting).message)
+                log.info("the hub at %s closes: %s", self.url, msgspec.json.decode(envelope.payload, type=Disconnecting).message)
 
     def _tell(self, news: ConnectionNews) -> None:
         if news.is_connected:

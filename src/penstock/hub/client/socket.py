@@ -106,7 +106,7 @@ def _reason(error: Exception) -> str:
         case aiohttp.ClientResponseError():
             return NOT_HTTP
         case aiohttp.ClientConnectorError(os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")):
-            return "what answers there does not speak TLS; write http:// or ws:// if that is meant"
+            return "the server does not speak TLS; use http:// or ws:// if that is intended"
         case aiohttp.ClientConnectorError():
             return text_of(error.os_error)
         case _:
@@ -117,7 +117,7 @@ def _refused(url: str, status: int) -> PenstockError:
     match status:
         case 401:
             refused = Unauthenticated("the server requires a token")
-            refused.hint = "a hub asks later: look what stands in front of it, and let /ws pass there"
+            refused.hint = "a hub requires it only later: check the proxy in front of it, and let /ws pass there"
             return refused
         case 403:
             return FailedPrecondition(
@@ -134,5 +134,5 @@ def _refused(url: str, status: int) -> PenstockError:
             )
         case _:
             return FailedPrecondition(
-                f"what answers at {url} is no hub: status {status}", hint="name the address of a Penstock server"
+                f"the server at {url} is not a hub: status {status}", hint="name the address of a Penstock server"
             )

@@ -18,19 +18,19 @@ class Close:
     may_reconnect: bool
 
 
-GOODBYE = Close(1000, "Client requested disconnect", "the client said hub:disconnect", may_reconnect=False)
-SILENT = Close(1000, "Heartbeat timeout", "nothing was heard from the client for the idle timeout", may_reconnect=True)
-STOPPING = Close(1001, "server_shutdown", "the server stops; it says hub:disconnect before", may_reconnect=True)
+GOODBYE = Close(1000, "Client requested disconnect", "the client sent hub:disconnect", may_reconnect=False)
+SILENT = Close(1000, "Heartbeat timeout", "the client was silent for the idle timeout", may_reconnect=True)
+STOPPING = Close(1001, "server_shutdown", "the server is stopping; it sends hub:disconnect first", may_reconnect=True)
 BROKEN_FRAME = Close(
     1002, "protocol_error", "a frame that RFC 6455 forbids: without a mask, of an unknown kind, out of turn", may_reconnect=False
 )
 NOT_UTF8 = Close(1007, "invalid_utf8", "a text that is not UTF-8", may_reconnect=False)
-TOO_LARGE = Close(1009, "message_too_large", "a frame beyond the limit and beyond being refused", may_reconnect=False)
+TOO_LARGE = Close(1009, "message_too_large", "a frame far above the limit, which is not read", may_reconnect=False)
 FAILED = Close(1011, "internal_error", "an error inside the server", may_reconnect=True)
 NOT_CONNECTED = Close(
-    4000, "connect_timeout", "no hub:connect came in time, nor another request where no token is needed", may_reconnect=True
+    4000, "connect_timeout", "no hub:connect in time, nor another request if no token is required", may_reconnect=True
 )
-UNAUTHORIZED = Close(4001, "unauthorized", "no token, a wrong one, or one that ran out unrefreshed", may_reconnect=False)
+UNAUTHORIZED = Close(4001, "unauthorized", "no valid token, or one that expired and was not refreshed", may_reconnect=False)
 REPLACED = Close(4002, "duplicate_connection", "another connection registered the same actor", may_reconnect=False)
 SLOW_READER = Close(4003, "slow_reader", "the client did not read what was waiting for it", may_reconnect=True)
 FLOODING = Close(4004, "rate_limited", "the client kept sending after it was refused", may_reconnect=True)

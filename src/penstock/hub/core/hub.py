@@ -213,7 +213,7 @@ class Hub:
         ):
             raise Refusal(
                 "unauthorized",
-                "from is another actor's address",
+                "from is the address of another actor",
                 reason="from_mismatch",
                 resolution=f"send from {actor.address}, or leave it out: the hub stamps it",
             )

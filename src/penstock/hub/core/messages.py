@@ -1,8 +1,8 @@
-"""Every message of the hub's protocol, once: requests of clients and replies of the hub, as the specification writes them.
+"""All messages of the hub's protocol: requests of clients and replies of the hub, as in the specification.
 
-The payload of a message is a class here and its wire name stands beside it, in COMMANDS or REPLIES. Decoders, the AsyncAPI
-document and the tables of the documentation are made from these two. Times and durations on the wire are milliseconds. A field
-that is not in the specification is an addition, and never required. `Message` is what the hub forwards from one client to others.
+The payload of a message is a class here; its wire name is in COMMANDS or REPLIES. Decoders, the AsyncAPI document and the tables
+of the documentation are generated from these two. Times and durations on the wire are milliseconds. Fields that are not in the
+specification are additions, and never required. `Message` is a message that the hub forwards from one client to others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Milliseconds = Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 SessionId = Annotated[str, Meta(min_length=1, max_length=128)]
 LATEST = 1 << 52
-"""Of a timestamp and of a TTL, so that their sum in microseconds is an integer of 64 bits."""
+"""The largest timestamp and TTL, so that their sum in microseconds is an integer of 64 bits."""
 
 
 class Envelope(Struct, frozen=True, rename={"sender": "from", "message_id": "id", "correlation_id": "correlationId"}):
@@ -35,11 +35,11 @@ class Envelope(Struct, frozen=True, rename={"sender": "from", "message_id": "id"
 
 
 class Command(Struct, frozen=True, rename="camel"):
-    """The payload of a request. Fields that nobody knows are passed over."""
+    """The payload of a request. Unknown fields are ignored."""
 
 
 class Reply(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The payload of what the hub says."""
+    """The payload of a message of the hub."""
 
 
 class Position(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Position(Struct, frozen=True):
 
 
 class Connect(Command, frozen=True):
-    """Open a session. Where a token is needed, nothing else is heard before it."""
+    """Open a session. If a token is required, no other request is accepted before it."""
 
     version: str = "1.0"
     jwt: str | None = None
@@ -67,7 +67,7 @@ class Connected(Reply, frozen=True):
 
     session_id: str
     actor_identity: str | None
-    """Whose session it is, as far as that is known before a registration."""
+    """The actor of the session, if it is known before a registration."""
     capabilities: tuple[str, ...]
     server_time: Milliseconds
     server_version: str
@@ -77,13 +77,13 @@ class Connected(Reply, frozen=True):
 
 
 class Heartbeat(Command, frozen=True):
-    """A sign of life."""
+    """Show that the client is alive."""
 
     timestamp: float | None = None
 
 
 class HeartbeatAck(Reply, frozen=True):
-    """The answer to a sign of life."""
+    """The answer to a heartbeat."""
 
     timestamp: float | None
     server_time: Milliseconds
@@ -103,7 +103,7 @@ class DisconnectAck(Reply, frozen=True, omit_defaults=False):
 
 
 class Disconnecting(Reply, frozen=True):
-    """The hub ends the session, and says why; the connection closes next. Its wire name is `hub:disconnect`."""
+    """The hub ends the session for a reason; the connection closes next. Its wire name is `hub:disconnect`."""
 
     reason: str
     message: str
@@ -116,7 +116,7 @@ class RefreshToken(Command, frozen=True):
 
 
 class TokenRefreshed(Reply, frozen=True):
-    """The new token counts from now on."""
+    """The new token is used from now on."""
 
     expires_at: Milliseconds | None = None
 
@@ -125,7 +125,7 @@ class TokenRefreshed(Reply, frozen=True):
 
 
 class Register(Command, frozen=True):
-    """Be known by an address, until the TTL ends. An earlier holder of the address is notified and disconnected."""
+    """Register as an actor with an address, until the TTL ends. An earlier holder of the address is notified and disconnected."""
 
     actor_address: str
     capabilities: tuple[str, ...]
@@ -159,13 +159,13 @@ class Renewed(Reply, frozen=True):
 
 
 class Unregister(Command, frozen=True):
-    """Be known no longer. All subscriptions of the actor end, durable ones too."""
+    """End the registration. All subscriptions of the actor end, durable ones too."""
 
     actor_address: str | None = None
 
 
 class Unregistered(Reply, frozen=True):
-    """The actor is not registered any more. With the reason `expired` it comes without having been asked for."""
+    """The actor is not registered any more. With the reason `expired`, the hub sends it without a request."""
 
     actor_address: str
     unregistered_at: Milliseconds
@@ -211,30 +211,30 @@ class DiscoveryResult(Reply, frozen=True):
 
 
 class Subscribe(Command, frozen=True):
-    """Receive what is published to a topic, or to all topics of a pattern with `+` and `#`."""
+    """Receive messages that are published to a topic, or to all topics of a pattern with `+` and `#`."""
 
     topic: str | None = None
     durable: bool = False
-    """Whether what is published while the actor is away waits for it, until it says hub:ack."""
+    """Whether messages that are published while the actor is away wait for it, until it sends hub:ack."""
     presence: bool = False
     """Whether to be notified of joins and departures."""
     since: Position | None = None
-    """The last position that was seen: what came after it is sent first."""
+    """The last position that was seen: messages after it are sent first."""
 
 
 class Subscribed(Reply, frozen=True):
-    """The subscription stands. Asked with `since`, it says whether everything that was missed follows."""
+    """The subscription is active. With `since`, `recovered` is whether all missed messages follow."""
 
     topic: str
     subscription_id: str
     durable: bool | UnsetType = UNSET
     recovered: bool | UnsetType = UNSET
     position: Position | UnsetType = UNSET
-    """Where the topic is now: what was missed follows up to this offset, what is published later has a larger one."""
+    """The current position of the topic: missed messages follow up to this offset, later messages have a larger one."""
 
 
 class Unsubscribe(Command, frozen=True):
-    """Receive no more of a topic; it may be named by the subscription's id."""
+    """End the subscription to a topic; the subscription's id may be used instead of the topic."""
 
     topic: str | None = None
     subscription_id: str | None = None
@@ -267,21 +267,21 @@ class Published(Reply, frozen=True):
 
 
 class Ack(Command, frozen=True):
-    """Messages of durable subscriptions are done: they are not sent again. Ids are those of `metadata.ackId`."""
+    """Acknowledge messages of durable subscriptions, so that they are not redelivered. Ids are those of `metadata.ackId`."""
 
     ack_id: str | None = None
     ack_ids: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
 class Acked(Reply, frozen=True):
-    """How many deliveries are done now; the other ids were acknowledged before, or are none of this connection."""
+    """The number of acknowledged deliveries; the other ids were acknowledged before, or are not of this connection."""
 
     acked: int
     unknown: tuple[str, ...] = ()
 
 
 class ListTopics(Command, frozen=True):
-    """List the topics that have subscribers, those that begin with a prefix only."""
+    """List the topics that have subscribers and begin with a prefix."""
 
     prefix: str = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -289,7 +289,7 @@ class ListTopics(Command, frozen=True):
 
 
 class TopicCount(Reply, frozen=True):
-    """A topic, or a pattern, and how many subscribe to it by that very name."""
+    """A topic or pattern, and the number of subscribers of exactly this name."""
 
     topic: str
     subscriber_count: int
@@ -304,13 +304,13 @@ class TopicList(Reply, frozen=True):
 
 
 class TopicInfo(Command, frozen=True):
-    """What is known of a topic."""
+    """Return information about a topic."""
 
     topic: str | None = None
 
 
 class TopicFacts(Reply, frozen=True):
-    """What is known of a topic. `subscriberCount` counts everybody whom a message to it would reach."""
+    """Information about a topic. `subscriberCount` is the number of subscribers that a message to it would reach."""
 
     topic: str
     subscriber_count: int
@@ -322,13 +322,13 @@ class TopicFacts(Reply, frozen=True):
 
 
 class Presence(Command, frozen=True):
-    """Who subscribes to a topic."""
+    """List the subscribers of a topic."""
 
     topic: str | None = None
 
 
 class PresenceNews(Reply, frozen=True):
-    """Who subscribes to a topic: `list` of all, or `join` and `leave` of one."""
+    """Subscribers of a topic: `event` is `list` for all, or `join` or `leave` for one."""
 
     topic: str
     event: str
@@ -348,7 +348,7 @@ class Send(Command, frozen=True):
 
 
 class Delivered(Reply, frozen=True):
-    """The message was handed to the actor's connection. Its wire name is `hub:delivery_ack`."""
+    """The message was sent to the actor's connection. Its wire name is `hub:delivery_ack`."""
 
     message_id: str
     delivered: bool
@@ -356,7 +356,7 @@ class Delivered(Reply, frozen=True):
 
 
 class UnknownActor(Reply, frozen=True):
-    """Nobody is registered by that address."""
+    """No actor is registered by that address."""
 
     actor_address: str
     message: str
@@ -372,7 +372,7 @@ class Broadcast(Command, frozen=True):
 
 
 class BroadcastDone(Reply, frozen=True):
-    """To how many it was sent. Its wire name is `hub:delivery_ack`."""
+    """The number of actors that it was sent to. Its wire name is `hub:delivery_ack`."""
 
     message_id: str
     delivered: bool
@@ -385,24 +385,24 @@ class BroadcastDone(Reply, frozen=True):
 
 
 class Pause(Command, frozen=True):
-    """Send no messages for now; replies still come. What waits is bounded, see `slow_reader`."""
+    """Pause messages; replies are still sent. The waiting messages are limited, see `slow_reader`."""
 
     reason: str | None = None
 
 
 class Resume(Command, frozen=True):
-    """Send what waits, and continue."""
+    """Send the waiting messages, and continue."""
 
 
 class FlowChanged(Reply, frozen=True):
-    """Messages are held back, or flow again."""
+    """Messages are paused, or were resumed."""
 
     paused: bool
     queue_depth: int
 
 
 class QueueStats(Command, frozen=True):
-    """What waits for this connection."""
+    """Return what waits for this connection."""
 
 
 class QueueStatsResponse(Reply, frozen=True):
@@ -417,11 +417,11 @@ class QueueStatsResponse(Reply, frozen=True):
 
 
 class Metrics(Command, frozen=True):
-    """What the hub has done in this minute."""
+    """Return the counters of the hub in this minute."""
 
 
 class MetricsResponse(Reply, frozen=True, rename=None):
-    """What the hub has done since `windowStart`."""
+    """The counters of the hub since `windowStart`."""
 
     messages_received: int
     messages_sent: int
@@ -433,7 +433,7 @@ class MetricsResponse(Reply, frozen=True, rename=None):
 
 
 class Error(Reply, frozen=True):
-    """A request that was not done: what was wrong, what to do, and details for programs."""
+    """A failed request: the problem, what to do, and details for programs."""
 
     code: str
     message: str
@@ -465,7 +465,7 @@ COMMANDS: dict[str, type[Command]] = {
     "hub:queue_stats": QueueStats,
     "hub:metrics": Metrics,
 }
-"""What a client may ask."""
+"""The requests of clients."""
 
 REPLIES: dict[type[Reply], str] = {
     Connected: "hub:connected",
@@ -492,36 +492,36 @@ REPLIES: dict[type[Reply], str] = {
     MetricsResponse: "hub:metrics_response",
     Error: "hub:error",
 }
-"""What the hub says, beside the messages it forwards."""
+"""The messages of the hub, without forwarded messages."""
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 
 # --- forwarded messages -------------------------------------------------------------------------------------------------------
 
 _AROUND = 320
-"""What a forwarded message has beside its data and its names, in bytes: ids, times, a recipient with a long address."""
+"""The bytes of a forwarded message without its data and its names: ids, times, a recipient with a long address."""
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
-    """A message to a topic, to one actor or to all. `data` is JSON text that has been checked; it is forwarded as it is."""
+    """A message to a topic, to one actor or to all. `data` is checked JSON text, which is forwarded unchanged."""
 
     type: str
     sender: str
     """The address of the actor that sent it, stamped by the hub."""
     data: bytes
     message_id: str
-    """Of the request that brought it; of a message that a service published, the broker's own."""
+    """The id of the publishing request; for a message that a service published, the id in the broker."""
     published_at: int
     expires_at: int | None = None
     topic: str | None = None
-    """None of a direct message."""
+    """None for a direct message."""
     ack_id: str | None = None
-    """By which this one delivery is acknowledged, if it is one of a durable subscription."""
+    """The id to acknowledge this delivery, if it is one of a durable subscription."""
     position: Position | None = None
     metadata: bytes | None = None
-    """What the sender of a direct message said beside it: the inside of a JSON object, or None."""
+    """The metadata of the sender of a direct message: the members of a JSON object, or None."""
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes in an outbox."""
+        """The approximate number of bytes it takes in an outbox."""
         return len(self.data) + len(self.type) + len(self.sender) + len(self.message_id) + len(self.topic or "") + _AROUND

@@ -89,7 +89,7 @@ def _check_room(state: HubState, session: Session, address: str) -> None:
     if len(session.subscriptions) + rested >= most:
         raise Refusal(
             "rate_limited",
-            f"this actor has {most} subscriptions, the most there may be",
+            f"this actor has {most} subscriptions, the maximum",
             reason="too_many_subscriptions",
             resolution="unsubscribe from some, or use a pattern with + or # for several topics",
             details={"limit": most},
@@ -102,7 +102,7 @@ def _check_durable_limit(state: HubState) -> None:
     if state.durable.pairs >= most:
         raise Refusal(
             "rate_limited",
-            f"the hub has {most} durable subscriptions, the most there may be",
+            f"the hub has {most} durable subscriptions, the maximum",
             reason="too_many_durable",
             resolution="unsubscribe from durable subscriptions that are not needed any more, or subscribe without durable",
             details={"limit": most},

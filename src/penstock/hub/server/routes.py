@@ -35,9 +35,11 @@ def _metric(name: str, help_: str, *labels: str) -> Metric:
 
 _CONNECTIONS = _metric("connections", "Open connections.")
 _ACTORS = _metric("actors", "Registered actors.")
-_TOPICS = _metric("topics", "Topics and patterns that somebody connected subscribes to.")
+_TOPICS = _metric("topics", "Topics and patterns with connected subscribers.")
 _OPENED = _metric("connections_opened_total", "Connections that were made.")
-_CLOSED = _metric("connections_closed_total", "Connections that ended, by why; gone: the client went without a word.", "reason")
+_CLOSED = _metric(
+    "connections_closed_total", "Connections that ended, by reason; gone: ended by the client without notice.", "reason"
+)
 _REFUSED = _metric("connections_refused_total", "Connections beyond what one address may have.")
 _SLOW = _metric("slow_readers_total", "Connections that were ended because their client did not read.")
 _RECEIVED = _metric("messages_received_total", "Frames that clients sent.")
@@ -45,7 +47,7 @@ _SENT = _metric("messages_sent_total", "Frames for clients: replies, and message
 _ERRORS = _metric("errors_total", "Requests that were answered by hub:error, by code.", "code")
 _RECOVERIES = _metric("recoveries_total", "Subscriptions with a position, by whether all they missed was sent.", "recovered")
 _OVERSIZED = _metric("messages_oversized_total", "Messages of services that were too large to be forwarded.")
-_MISSED = _metric("messages_missed_total", "Messages that left their log before they could be forwarded.")
+_MISSED = _metric("messages_missed_total", "Messages that were removed from their log before they could be forwarded.")
 
 
 def hub_samples(hub: Hub, feed: TopicLogs | None, *, refused: int) -> Iterator[Sample]:
@@ -71,7 +73,7 @@ def hub_samples(hub: Hub, feed: TopicLogs | None, *, refused: int) -> Iterator[S
 
 _ABOUT = """Realtime messages: frames are texts with one JSON object each.
 
-A client says `hub:connect` first, with its token in it where one is asked for, then `hub:register`, and may then subscribe and
+A client sends `hub:connect` first, with a token if one is required, then `hub:register`, and may then subscribe and
 publish to topics, and send to other actors. `/asyncapi.json` describes every message.
 """
 _TAGS = ("hub",)

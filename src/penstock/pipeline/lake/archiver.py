@@ -200,12 +200,12 @@ class Archiver:
                 if now.get(stream) != base.get(stream):
                     raise Aborted(
                         f"{stream!r} is archived up to {_shown(now.get(stream))}, expected {_shown(base.get(stream))}: "
-                        "somebody else writes this lake",
+                        "another process writes to this lake",
                         hint="let one archive write a lake; the other one, started again, continues where the lake ends",
                     )
             if self._table().commit(files, ARCHIVE, watermark.commits + 1, archived=watermark.streams | dict(archived)):
                 return
-        raise Aborted(f"{TRIES} times somebody else committed to {self.view!r} first; nothing was changed")
+        raise Aborted(f"{TRIES} times another writer committed to {self.view!r} first; nothing was changed")
 
     def _check(self, piece: OffsetRange, files: Sequence[NewFile]) -> int:
         """The first archived offset. Raises DataLoss if a row is missing that the log still has."""

@@ -173,9 +173,7 @@ class LakeLog:
             missing = stop - start - rows
             text = f"{missing} offsets of {stream!r} between {start} and {stop - 1} have left the lake {self._table.address}"
             if self._is_strict:
-                raise DataLoss(
-                    text, hint="somebody has deleted rows or files of it; set failOnDataLoss to false to skip what is gone"
-                )
+                raise DataLoss(text, hint="rows or files of it were deleted; set failOnDataLoss to false to skip what is gone")
             logger.warning("skipped: %s", text)
 
     def _first_at(self, stream: str, archived: ArchivedSpan, time: int) -> int:

@@ -306,7 +306,7 @@ class Table:
         missing = set(shape.schema.names) - {field.name for field in delta.schema().fields}
         if missing or tuple(delta.metadata().partition_columns) != shape.divided_by:
             raise FailedPrecondition(
-                f"{self.address} is a table with other columns: {', '.join(sorted(missing)) or 'it is divided otherwise'}",
+                f"{self.address} is a table with other columns: {', '.join(sorted(missing)) or 'its partition columns differ'}",
                 hint="take another directory for the lake",
             )
         return delta
@@ -340,7 +340,7 @@ class Table:
             self.refresh()
             self._sync(["_delta_log", *(f"_delta_log/{number:020}.json" for number in range(before + 1, delta.version() + 1))])
             return True
-        raise Aborted(f"{TRIES} times somebody else committed to {self.address} first; nothing was changed")
+        raise Aborted(f"{TRIES} times another writer committed to {self.address} first; nothing was changed")
 
     # Maintenance
 

@@ -148,7 +148,7 @@ def test_all_tasks_together_stay_within_the_concurrency_and_the_rate_of_a_pool(s
 def test_a_breaker_that_opened_in_a_task_stays_open_in_the_next_batch(spark: SparkSession, place: Place) -> None:
     place.queues.create("down", ROUTER_QUEUE)
     with Target(lambda _: respond(503)) as target:
-        bodies = [body(f"m{number}", target.url, f"g{number}") for number in range(100)]
+        bodies = [body(f"down{number}", target.url, f"g{number}") for number in range(100)]  # `m7` is traced by its name alone
         place.queues.publish_many("down", [NewMessage(one) for one in bodies])
         once(spark, place, config("penstock:///queues/down"))
         # Two tasks with four calls at a time: each opens its breaker after ten, and finishes what runs.

@@ -153,7 +153,15 @@ class PlannedRouter:
         self._left = len(self._tracker)
         used = [pool for pool in pools.values() if pool.queued]
         runners = [
-            Runner(pool, self._mediator, self, records=self, clock=self._clock, max_attempts=self._options.max_attempts)
+            Runner(
+                pool,
+                self._mediator,
+                self,
+                records=self,
+                clock=self._clock,
+                max_attempts=self._options.max_attempts,
+                least_delay=0,
+            )
             for pool in used
         ]
         for runner in runners:

@@ -55,7 +55,9 @@ class Runner:
         records: AttemptRecords,
         clock: Clock,
         max_attempts: int | None = None,
+        least_delay: int = DEFAULT_DELAY,
     ) -> None:
+        """`least_delay`: the shortest delay, in seconds, with which messages of a strict group return to their queue."""
         self.pool = pool
         self.metrics = PoolMetrics()
         self.is_stopped = False
@@ -66,6 +68,7 @@ class Runner:
         self._clock = clock
         self._steady = steady(clock)
         self._max_attempts = max_attempts
+        self._least_delay = least_delay
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = FOREVER
@@ -202,7 +205,7 @@ class Runner:
         back = self.pool.retry(item, delay * SECOND, now, was_called=was_called)[1]
         if self.pool.is_strict(item.pointer.group) and not self.pool.is_draining:
             # There was no room for it here: it is redelivered after the held messages, and blocks none behind it.
-            delay = max(delay, DEFAULT_DELAY)
+            delay = max(delay, self._least_delay)
         for one in back:
             self._settle.send_back(one, delay, has_failed=has_failed and one is item)
 

@@ -197,7 +197,7 @@ def test_it_says_when_it_reconnects(tmp_path: Path) -> None:
     finally:
         server.stop()
 
-    assert lost == "lost the connection: the server stops; trying again now\n"
+    assert lost == "lost the connection: the server is stopping; trying again now\n"
     assert gap.startswith("messages of 'news' may be missing")
     assert json.loads(out)["data"] == 1
 

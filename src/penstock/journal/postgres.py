@@ -67,6 +67,8 @@ from penstock.journal.sql_reader import STREAM_BITS, Row, checksum, removed_unti
 log = logging.getLogger("penstock.broker")
 
 BEAT_SECONDS = 1.0
+LOCK_SECONDS = 1
+"""How long the lock of an owner that has just ended is waited for: PostgreSQL frees it a moment later."""
 IDLE_SECONDS = 5
 """Seconds without a statement after which the server ends the session of an owner."""
 PATIENCE = 5 * SECOND
@@ -359,10 +361,13 @@ class PostgresJournal(PostgresReader):
         """Become the owner, whatever the previous owner does; LogInUse while its session lives."""
         session = self._connect(is_first=True)
         try:
-            if not _has_lock(session, self.number):
-                owner = self.owner()
-                holder = "another node" if owner is None else f"node {owner.node!r}, since {owner.since:%Y-%m-%d %H:%M:%S %Z}"
-                raise LogInUse(self.path, holder)
+            deadline = monotonic() + LOCK_SECONDS * SECOND
+            while not _has_lock(session, self.number):
+                if monotonic() >= deadline:
+                    owner = self.owner()
+                    since = "" if owner is None else f"{owner.since:%Y-%m-%d %H:%M:%S %Z}"
+                    raise LogInUse(self.path, "another node" if owner is None else f"node {owner.node!r}, since {since}")
+                self._stop.wait(0.05)
             [(epoch,)] = self._run(session, _ACQUIRE, self.number, *self._names, session.pid, session.started_at)
         except (Unsure, Refused) as error:
             raise Unavailable(f"cannot take over the log in {self.path}: {error}", hint=_HINT) from error
